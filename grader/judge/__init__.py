@@ -1,0 +1,1 @@
+"""The trusted side: it owns inputs, references, comparison, deadlines and verdicts. It never imports triton."""

@@ -1,0 +1,149 @@
+"""Cases as data: the shape, dtype and layout of one input, and how its values are drawn.
+
+A check has a table of cases beside it; the fixture `draw` turns one into a tensor with fresh values:
+
+    SIZES = [Input((1000,)), Input((127, 511), torch.float16, layout=row_pitch(640))]
+
+Shapes are fixed, values random. `str(case)` is what a student reads: "127 x 511 float16, rows strided by 640".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from grader.judge.memory import guarded
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a tensor lies in memory: strides as a function of the shape, and where its first element lies."""
+
+    words: str
+    strides: Callable[[Shape], Sequence[int]]
+    offset: int = 0  # elements by which the first element is moved off its 64-byte alignment
+
+
+def _contiguous(shape: Shape) -> list[int]:
+    strides, stride = [0] * len(shape), 1
+    for dimension in reversed(range(len(shape))):
+        strides[dimension] = stride
+        stride *= max(shape[dimension], 1)
+    return strides
+
+
+CONTIGUOUS = Layout("", _contiguous)
+
+
+def row_pitch(pitch: int) -> Layout:
+    """Rows that start `pitch` elements apart: a slice of a wider matrix."""
+
+    def strides(shape: Shape) -> list[int]:
+        return _contiguous((*shape[:-1], pitch))
+
+    return Layout(f"rows strided by {pitch}", strides)
+
+
+def every_other(dimension: int) -> Layout:
+    """Each second index along one dimension: `x[::2]`."""
+
+    def strides(shape: Shape) -> list[int]:
+        widened = list(shape)
+        widened[dimension] *= 2
+        found = _contiguous(tuple(widened))
+        found[dimension] *= 2
+        return found
+
+    name = {0: "row", -1: "column"}.get(dimension, f"index of dimension {dimension}")
+    return Layout(f"every other {name} of a larger tensor", strides)
+
+
+def permuted(*order: int) -> Layout:
+    """Dimensions in another order in memory: `order` lists them from the outermost to the innermost."""
+
+    def strides(shape: Shape) -> list[int]:
+        in_memory = _contiguous(tuple(shape[dimension] for dimension in order))
+        return [in_memory[order.index(dimension)] for dimension in range(len(shape))]
+
+    return Layout(f"permuted, memory order {order}", strides)
+
+
+TRANSPOSED = Layout("transposed (columns contiguous)", permuted(1, 0).strides)
+
+
+def expanded(dimension: int) -> Layout:
+    """One slice repeated along a dimension without a copy: stride 0, as `expand` makes it."""
+
+    def strides(shape: Shape) -> list[int]:
+        single = list(shape)
+        single[dimension] = 1
+        found = _contiguous(tuple(single))
+        found[dimension] = 0
+        return found
+
+    return Layout(f"expanded along dimension {dimension} (stride 0)", strides)
+
+
+def shifted(elements: int) -> Layout:
+    """Contiguous, but starting some elements off the alignment of an allocation."""
+    return Layout(f"starting {elements} elements into its memory", _contiguous, elements)
+
+
+@dataclass(frozen=True)
+class Values:
+    """How values are drawn: float32 of a shape, from a generator."""
+
+    words: str
+    draw: Callable[[Shape, torch.Generator], torch.Tensor]
+
+
+def normal(scale: float = 1.0, centre: float = 0.0) -> Values:
+    """Normal values of this standard deviation around a centre."""
+    words = "" if (scale, centre) == (1.0, 0.0) else f"normal values around {centre:g}, scale {scale:g}"
+    return Values(words, lambda shape, generator: centre + scale * torch.randn(shape, generator=generator))
+
+
+def uniform(bound: float) -> Values:
+    """Uniform values of either sign, up to a bound."""
+    return Values(
+        f"values up to +-{bound:g}", lambda shape, generator: bound * (2 * torch.rand(shape, generator=generator) - 1)
+    )
+
+
+@dataclass(frozen=True)
+class Input:
+    """One tensor that the judge draws."""
+
+    shape: Shape
+    dtype: torch.dtype = torch.float32
+    layout: Layout = CONTIGUOUS
+    values: Values = normal()
+
+    def __str__(self) -> str:
+        size = " x ".join(map(str, self.shape)) if self.shape else "scalar"
+        if len(self.shape) == 1:
+            size += " elements"
+        name = str(self.dtype).removeprefix("torch.")
+        return ", ".join(part for part in (f"{size} {name}", self.layout.words, self.values.words) if part)
+
+    def draw(self, generator: torch.Generator) -> torch.Tensor:
+        """Fresh values in guarded memory."""
+        strides = self.layout.strides(self.shape)
+        tensor = guarded(self.shape, self.dtype, strides, self.layout.offset)
+        distinct = tensor
+        for dimension, stride in enumerate(strides):
+            if stride == 0 and self.shape[dimension] > 1:
+                distinct = distinct.narrow(dimension, 0, 1)
+        values = self.values.draw(tuple(distinct.shape), generator)
+        assert values.shape == distinct.shape, f"{self.values.words}: {values.shape} for {distinct.shape}"
+        distinct.copy_(values)
+        return tensor
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)

@@ -1,0 +1,119 @@
+"""One check's process in the runner: one message out, one reply back, deadlines kept by killing."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import time
+from collections.abc import Sequence
+
+from grader.judge import replies
+from grader.judge.processes import kill_descendants
+from grader.judge.server import RunnerServer
+from grader.judge.verdict import Outcome, Verdict
+from grader.runner import protocol
+
+PAYLOAD_FLOOR_BYTES = 64 << 20  # a reply may always be this large, and four times what was sent
+
+
+class RunnerChild:
+    """One check's process. After a crash or a timeout it is dead, and every request says the same again."""
+
+    def __init__(self, server: RunnerServer) -> None:
+        self.server, self.line = server, server.open()
+        self.requests = 0
+        self.failure: Outcome | None = None
+        self.closed = False
+
+    def request(
+        self, header: dict[str, object], parts: Sequence[memoryview] = (), limit_s: float = 20.0
+    ) -> tuple[replies.Loaded | replies.Answered | replies.Raised, bytearray]:
+        """Send one message and wait for its reply. Raises `Outcome` (crash or timeout) and ends the child."""
+        if self.failure:
+            raise self.failure
+        self.requests += 1
+        deadline = time.monotonic() + limit_s
+        sent_bytes = sum(part.nbytes for part in parts)
+        try:
+            self._refuse_early_words()
+            protocol.send(self.line.conversation, {"number": self.requests, **header}, parts, deadline)
+            reply_header, payload = protocol.receive(
+                self.line.conversation, max(PAYLOAD_FLOOR_BYTES, 4 * sent_bytes), deadline
+            )
+            reply = replies.parse(reply_header)
+            if reply.number != self.requests:
+                raise protocol.Malformed("a reply to another request")
+        except protocol.Late:
+            raise self._fail(Outcome(
+                Verdict.TIMEOUT, f"no answer within {limit_s:.0f} s",
+                "your code still runs, or waits for something",
+                "look for a loop whose condition never turns false; on a CPU use few programs with large tiles",
+            )) from None  # fmt: skip
+        except protocol.Closed:
+            raise self._fail(self._obituary()) from None
+        except protocol.Malformed as error:
+            raise self.malformed(str(error)) from None
+        return reply, payload
+
+    def malformed(self, what: str) -> Outcome:
+        """The verdict on a reply that is none, to be raised."""
+        return self._fail(Outcome(
+            Verdict.CRASH, f"the process that runs your code sent {what}",
+            "something wrote to the grader's connection, or overwrote memory that it uses",
+            "leave file descriptors alone that your code did not open",
+        ))  # fmt: skip
+
+    def end(self) -> None:
+        """Kill the child and everything that it has started."""
+        if self.closed:
+            return
+        self.closed = True
+        self.line.conversation.close()
+        kill_descendants(self.server.process.pid)
+        if self.server.alive:
+            self.server.how_ended(self.line.pid, 1.0)
+
+    def printed(self) -> str:
+        """What the submission has written to standard output and standard error."""
+        return "\n".join(text for text in (self.line.output.text(), self.line.errors.text()) if text.strip())
+
+    def _refuse_early_words(self) -> None:
+        self.line.conversation.settimeout(0)
+        try:
+            if self.line.conversation.recv(1, socket.MSG_PEEK):
+                raise protocol.Malformed("a reply to a request that was not made yet")
+            raise protocol.Closed("the process has ended")
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise protocol.Closed(str(error)) from None
+
+    def _fail(self, outcome: Outcome) -> Outcome:
+        self.failure = outcome
+        self.end()
+        outcome.printed = self.printed()
+        return outcome
+
+    def _obituary(self) -> Outcome:
+        """The verdict on a process that went away, with the words for how it did."""
+        ended = self.server.how_ended(self.line.pid, 2.0) or {}
+        if "code" in ended:
+            return Outcome(
+                Verdict.CRASH, f"your code ended the process with exit status {ended['code']}",
+                "os._exit, or something that calls it",
+                "return the answer instead; a function must not leave",
+            )  # fmt: skip
+        number = ended.get("signal", 0)
+        name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+        if number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT):
+            return Outcome(
+                Verdict.CRASH, f"your code crashed the process ({name})",
+                "it read or wrote memory that does not belong to any tensor",
+                "mask every load and store: an index must be smaller than the size it runs over",
+                detail=self.line.errors.text()[-4000:],
+            )  # fmt: skip
+        return Outcome(
+            Verdict.CRASH, f"the process that ran your code went away ({name if number else 'for an unknown reason'})",
+            "it was killed, or closed the grader's connection",
+            "do not signal processes or close descriptors that your code did not open",
+        )  # fmt: skip

@@ -1,0 +1,115 @@
+"""Comparison of what came back with what is right. Returns nothing, or raises the `Outcome` to show."""
+
+from __future__ import annotations
+
+import torch
+
+from grader.judge.causes import Evidence, likely_cause
+from grader.judge.expected import Expected
+from grader.judge.output import clean
+from grader.judge.replies import NoneEntry, OtherEntry, Raised
+from grader.judge.submission import Result
+from grader.judge.tolerance import ROUNDOFF, Errors, measure
+from grader.judge.verdict import Outcome, Verdict
+from grader.judge.wording import raised_outcome
+
+
+def assert_matches(result: Result, expected: Expected, previous: Expected | None = None) -> None:
+    """Hold a result against the reference: form first, then every element.
+
+    `previous` is what the call before should have given, so that a stale answer can be told.
+    """
+    got = _plain_tensor(result)
+    _assert_form(result, got, expected)
+    errors = measure(got, expected.values, expected.tolerance, expected.by_row)
+    if errors.within(expected.tolerance):
+        return
+    stale = previous.values if previous and previous.values.shape == got.shape else None
+    cause = likely_cause(Evidence(got, expected, errors, result.accesses, stale))
+    raise Outcome(
+        Verdict.FAIL,
+        _what_is_wrong(result.name, got, expected, errors),
+        cause.why if cause else "",
+        cause.hint if cause else "compute the first wrong element by hand, and print the kernel's steps for it",
+        cause=cause.name if cause else None,
+        where=cause.where if cause else None,
+    )
+
+
+def assert_raises(outcome: Raised | Result, kind: str, naming: tuple[str, ...]) -> None:
+    """Demand an exception of this type whose message names these words."""
+    if isinstance(outcome, Result):
+        raise Outcome(
+            Verdict.FAIL, f"no exception where a {kind} is due",
+            hint=f"raise {kind} with a message that names {' and '.join(naming)}", cause="no_exception",
+        )  # fmt: skip
+    if outcome.type != kind:
+        raise raised_outcome(outcome, f"a {kind} is due here")
+    missing = [word for word in naming if word not in outcome.message]
+    if missing:
+        raise Outcome(
+            Verdict.FAIL, f"the message of the {kind} does not name {' and '.join(missing)}: {clean(outcome.message, 200)}",
+            hint="say what was found and what is allowed", cause="unclear_exception",
+        )  # fmt: skip
+
+
+def _plain_tensor(result: Result) -> torch.Tensor:
+    if result.tensor is not None:
+        return result.tensor
+    if isinstance(result.entry, NoneEntry):
+        gradient = "gradient" in result.name
+        raise Outcome(
+            Verdict.FAIL, f"{result.name} is missing (None)" if gradient else "the function returned None",
+            hint="make the function differentiable: torch.autograd.Function with a backward" if gradient
+            else "return the tensor that the kernel has written", cause="nothing_returned",
+        )  # fmt: skip
+    assert isinstance(result.entry, OtherEntry)
+    raise Outcome(
+        Verdict.FAIL, f"{result.name} is not a plain tensor: got {clean(result.entry.what, 200)}",
+        hint="return one torch.Tensor, nothing derived from it and nothing around it", cause="not_a_tensor",
+    )  # fmt: skip
+
+
+def _assert_form(result: Result, got: torch.Tensor, expected: Expected) -> None:
+    if got.shape != expected.values.shape:
+        raise Outcome(
+            Verdict.FAIL, f"{result.name} has shape {list(got.shape)}, expected {list(expected.values.shape)}",
+            hint="the result has the shape of the input: torch.empty_like(x)", cause="wrong_shape",
+        )  # fmt: skip
+    if got.dtype != expected.dtype:
+        found, wanted = _name(got.dtype), _name(expected.dtype)
+        raise Outcome(
+            Verdict.FAIL, f"{result.name} is {found}, expected {wanted}", "the result has the dtype of the input",
+            "allocate the output with the input's dtype; the store converts", cause="wrong_dtype",
+        )  # fmt: skip
+    device = getattr(result.entry, "device", result.device)
+    if device != result.device:
+        raise Outcome(
+            Verdict.FAIL, f"{result.name} is on {device}, expected {result.device}",
+            hint="allocate the output on the input's device: torch.empty_like(x)", cause="wrong_device",
+        )  # fmt: skip
+
+
+def _what_is_wrong(name: str, got: torch.Tensor, expected: Expected, errors: Errors) -> str:
+    """The first sentence of a failure: how many elements, the first of them, got and expected."""
+    if errors.wrong.any():
+        index = tuple(errors.wrong.nonzero()[0].tolist())
+        count = int(errors.wrong.sum())
+        of = f"{count} of {got.numel()} elements of {name}" if got.numel() > 1 else f"{name}"
+        verb = "are" if count > 1 and got.numel() > 1 else "is"
+        place = f", the first at {list(index)}" if got.numel() > 1 else ""
+        values = f"got {float(got[index]):.7g}, expected {float(expected.values[index]):.7g}"
+        return f"{of} {verb} wrong{place}: {values}"
+    if expected.tolerance.rms is not None and errors.rms > expected.tolerance.rms:
+        return (
+            f"no element of {name} is far off, but all together: the error is {errors.rms:.1e} of "
+            f"its size, {expected.tolerance.rms:.1e} is allowed"
+        )
+    return (
+        f"no element of {name} is further off than {errors.max / ROUNDOFF[got.dtype]:.1f} roundings, but "
+        f"{errors.disagree:.0%} are not rounded right, {expected.tolerance.disagree:.0%} are allowed"
+    )
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

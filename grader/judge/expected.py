@@ -1,0 +1,47 @@
+"""What an answer is compared with: values in float64, how far from them it may be, and known mistakes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from grader.judge.tolerance import Tolerance
+
+Formula = Callable[..., torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A wrong formula that students are known to compute: an answer that matches it tells the cause."""
+
+    name: str
+    formula: Formula  # like the reference's, from the same arguments
+    why: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The right answer for one call."""
+
+    formula: Formula  # float64 from the arguments
+    arguments: tuple[torch.Tensor, ...]
+    values: torch.Tensor  # formula(*arguments)
+    dtype: torch.dtype
+    tolerance: Tolerance
+    by_row: bool  # whether an answer's size is that of its row, or of the whole tensor
+    mistakes: tuple[Mistake, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        formula: Formula,
+        *arguments: torch.Tensor,
+        tolerance: Tolerance,
+        by_row: bool,
+        mistakes: tuple[Mistake, ...] = (),
+    ) -> Expected:
+        """Compute the answer for these arguments; its dtype is the first argument's."""
+        return cls(formula, arguments, formula(*arguments), arguments[0].dtype, tolerance, by_row, mistakes)

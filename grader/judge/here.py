@@ -1,0 +1,55 @@
+"""`pytest --here`: the submission runs in pytest's own process, where breakpoints and prints work.
+
+No isolation and no verdicts: this is for finding a fault, not for judging one.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from grader.judge import replies
+from grader.judge.replies import Answered, Loaded, Raised
+from grader.judge.server import RUNNER_FOLDER
+from grader.judge.submission import CheckProcess
+from grader.judge.verdict import Outcome, Verdict
+
+
+def reexecute() -> None:
+    """Start pytest again with the interpreter's environment, which must be set before triton is imported."""
+    environment = os.environ | {"TRITON_INTERPRET": "1"}
+    sys.stdout.flush()
+    os.execve(sys.executable, [sys.executable, "-m", "pytest", "-s", *sys.argv[1:]], environment)
+
+
+class HereProcess(CheckProcess):
+    """Carries out the runner's verbs in this process; what the student's code raises goes straight to pytest."""
+
+    def load(self) -> None:
+        """Import the module here, once."""
+        if self.functions:
+            return
+        sys.path.insert(0, str(RUNNER_FOLDER))
+        try:
+            from verbs import Child  # type: ignore[import-not-found]
+
+            self._verbs = Child(self.servers.device)
+        finally:
+            sys.path.remove(str(RUNNER_FOLDER))
+        reply, _ = self._verbs.load({"folder": str(self.folder), "module": self.module}, bytearray())
+        self.functions = tuple(reply["names"])
+
+    def request(
+        self, header: dict[str, object], parts: Sequence[memoryview] = ()
+    ) -> tuple[Loaded | Answered | Raised, bytearray]:
+        """Call the function here."""
+        reply, returned = self._verbs.call(header, bytearray(b"".join(parts)))
+        return replies.parse({"number": 1, **reply}), bytearray(b"".join(returned))
+
+    def malformed(self, what: str) -> Outcome:
+        """A reply that is none: here that can only be a mistake of ours."""
+        return Outcome(Verdict.GRADER_ERROR, f"the runner's verbs gave {what}")
+
+    def close(self) -> None:
+        """Nothing to end."""

@@ -1,0 +1,51 @@
+"""What a submission prints: read to the end, counted, kept by head and tail, cleaned before it is shown."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+
+KEPT_BYTES = 32 * 1024  # of the head, and again of the tail
+
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+
+
+class OutputPipe:
+    """The reading end of a pipe. A thread empties it, so that a talkative submission never blocks."""
+
+    def __init__(self) -> None:
+        self._read, self.write = os.pipe()
+        self._head, self._tail, self.count = bytearray(), bytearray(), 0
+        self._thread = threading.Thread(target=self._drain, daemon=True)
+        self._thread.start()
+
+    def close_write(self) -> None:
+        """Close our copy of the writing end; the pipe ends when the submission's copies are gone."""
+        os.close(self.write)
+
+    def text(self, patience_s: float = 0.2) -> str:
+        """What was written, head and tail, cleaned. Waits a little for the end of the pipe."""
+        self._thread.join(patience_s)
+        head, tail = bytes(self._head), bytes(self._tail)
+        dropped = self.count - len(head) - len(tail)
+        gap = f"\n[{dropped} bytes left out]\n".encode() if dropped > 0 else b""
+        return clean((head + gap + tail).decode("utf-8", errors="replace"))
+
+    def _drain(self) -> None:
+        while chunk := os.read(self._read, 1 << 16):
+            self.count += len(chunk)
+            room = KEPT_BYTES - len(self._head)
+            self._head += chunk[:room]
+            self._tail = (self._tail + chunk[max(room, 0) :])[-KEPT_BYTES:]
+        os.close(self._read)
+
+
+def clean(text: str, limit: int = 8192) -> str:
+    """Text of a submission made harmless for a terminal: no control sequences, no more than `limit` characters."""
+    text = _UNSAFE.sub("", _ANSI.sub("", text.replace("\r\n", "\n")))
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"

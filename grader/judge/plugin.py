@@ -1,0 +1,253 @@
+"""The judge as a pytest plugin: fixtures for checks, and verdicts instead of tracebacks.
+
+A check is a test function that takes `submission`, in `tests/test_PROBLEM.py` or `grader/hidden/test_PROBLEM.py`.
+Its cases run in one child of the runner. `pytest tests/test_softmax.py` checks the package that the ini
+option `submission` names; `--here` runs it in pytest's own process, for breakpoints and prints.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from grader.judge.cases import Input
+from grader.judge.here import HereProcess, reexecute
+from grader.judge.server import RunnerBroken
+from grader.judge.servers import Servers
+from grader.judge.submission import CheckProcess, Submission
+from grader.judge.verdict import Outcome, Verdict
+from grader.doctor import Machine, can_run_kernels, uses_gpu
+from grader.rubric import LIMIT_S, Rubric, Visibility
+
+HERE = "--here: your code runs in this process, unguarded, for breakpoints and prints. Nothing below is a verdict."
+JUDGE_TIMEOUT_S = 300.0  # beyond a check's own limit: starting the runner, and our own comparison
+
+
+@dataclass
+class Judge:
+    """What one run needs to know. Commands make one; a plain pytest run makes its own."""
+
+    folder: Path  # with the submission's modules directly in it
+    device: str  # "cpu" (the interpreter) or "cuda"
+    servers: Servers
+    rubric: Rubric
+    seed: int | None = None  # None: from the operating system's entropy, anew for each check
+    cannot_run: str | None = None  # why kernels cannot run on this machine
+    here: bool = False
+    seeds: dict[str, int] = field(default_factory=dict)
+
+    def seed_of(self, check: str) -> int:
+        """The seed of one check's inputs, recorded so that it can be replayed."""
+        if check not in self.seeds:
+            self.seeds[check] = secrets.randbelow(2**53) if self.seed is None else self.seed
+        return self.seeds[check]
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """What became of one case."""
+
+    check: str  # problem.check
+    title: str
+    visibility: Visibility
+    words: str  # the case in the problem's terms
+    outcome: Outcome | None  # None: passed
+    seconds: float
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.outcome.verdict if self.outcome else Verdict.PASS
+
+
+JUDGE = pytest.StashKey[Judge]()
+CURRENT = pytest.StashKey[tuple[str, CheckProcess]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options of a check run."""
+    group = parser.getgroup("grader")
+    group.addoption("--here", action="store_true", help="run the submission in this process, for breakpoints")
+    group.addoption("--seed", type=int, help="draw the inputs from this seed")
+    parser.addini("submission", "the package that checks are run on", default="assignment")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """With --here on a machine without a GPU: start again with the interpreter's environment set."""
+    if config.getoption("--here") and not uses_gpu(Machine.here()) and os.environ.get("TRITON_INTERPRET") != "1":
+        reexecute()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register marks; make a judge unless a command has brought one."""
+    config.addinivalue_line("markers", "needs_gpu(reason): skipped where the interpreter runs the kernels")
+    config.addinivalue_line("markers", "precision: this check's cases fail the next lower precision")
+    if JUDGE not in config.stash:
+        machine = Machine.here()
+        device = "cuda" if uses_gpu(machine) else "cpu"
+        config.stash[JUDGE] = Judge(
+            folder=submission_folder(config.rootpath / config.getini("submission")),
+            device=device,
+            servers=Servers(device),
+            rubric=Rubric.read(),
+            seed=config.getoption("--seed"),
+            cannot_run=can_run_kernels(machine),
+            here=config.getoption("--here"),
+        )
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Leave no process behind."""
+    if JUDGE in config.stash:
+        config.stash[JUDGE].servers.close()
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Which package is checked, and where its kernels run."""
+    judge = config.stash[JUDGE]
+    kind = "Triton's interpreter, no GPU" if judge.device == "cpu" else "the GPU"
+    return [f"submission: {judge.folder} on {kind}", *([HERE] if judge.here else [])]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Guard the judge itself: a check that hangs on our side is ours."""
+    for item in items:
+        if (check := check_of(item)) and (judge := item.config.stash[JUDGE]) and not judge.here:
+            entry = judge.rubric.entry(check)
+            item.add_marker(pytest.mark.timeout((entry.limit_s if entry else LIMIT_S) + JUDGE_TIMEOUT_S))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Start the runner while pytest gets ready."""
+    judge = session.config.stash[JUDGE]
+    if any(check_of(item) for item in session.items) and not (
+        judge.here or judge.cannot_run or session.config.option.collectonly
+    ):
+        judge.servers.start()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what this machine cannot run, with the reason."""
+    if check_of(item) is None:
+        return
+    judge = item.config.stash[JUDGE]
+    if judge.cannot_run:
+        pytest.skip(judge.cannot_run)
+    if judge.device == "cpu" and (mark := item.get_closest_marker("needs_gpu")):
+        pytest.skip(f"needs a GPU: {mark.args[0]}")
+
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """End a check's process after its last case."""
+    current = item.session.stash.get(CURRENT, None)
+    if current and (nextitem is None or check_of(nextitem) != current[0]):
+        current[1].close()
+        del item.session.stash[CURRENT]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Attach the case's result to the report, and show an outcome's words instead of a traceback."""
+    report = yield
+    if (check := check_of(item)) is None or call.when == "teardown":
+        return report
+    if call.when == "setup" and call.excinfo is None:
+        return report
+    outcome = _outcome(call)
+    report.grader_case = CaseResult(  # type: ignore[attr-defined]
+        check, title_of(item), visibility_of(item), words_of(item), outcome, call.duration
+    )
+    if call.excinfo is not None and isinstance(call.excinfo.value, Outcome):
+        seed = item.config.stash[JUDGE].seed_of(check)
+        report.longrepr = f"{words_of(item)}\n{outcome}\n[{outcome.verdict if outcome else ''}; --seed {seed}]"
+    return report
+
+
+@pytest.fixture
+def submission(request: pytest.FixtureRequest) -> Submission:
+    """The submission's module for this check: `submission.gelu(x)` runs in the runner."""
+    return Submission(_process(request))
+
+
+@pytest.fixture
+def draw(request: pytest.FixtureRequest) -> Callable[[Input], torch.Tensor]:
+    """Turn a case into a tensor with fresh values, in guarded memory."""
+    judge, check = request.config.stash[JUDGE], check_of(request.node)
+    assert check
+    process = _process(request)
+    generator = torch.Generator().manual_seed(case_seed(judge.seed_of(check), words_of(request.node)))
+
+    def draw_case(case: Input) -> torch.Tensor:
+        tensor = case.draw(generator)
+        process.names[tensor.untyped_storage().data_ptr()] = "x"
+        return tensor
+
+    return draw_case
+
+
+def case_seed(seed: int, words: str) -> int:
+    """The seed of one case: its own, and the same whichever other cases run."""
+    return int.from_bytes(hashlib.sha256(f"{seed}:{words}".encode()).digest()[:8], "little") >> 1
+
+
+def check_of(item: Any) -> str | None:
+    """`problem.check` of a test item, or None if it is no check."""
+    if "submission" not in getattr(item, "fixturenames", ()):
+        return None
+    return f"{item.path.stem.removeprefix('test_')}.{item.originalname.removeprefix('test_')}"
+
+
+def title_of(item: Any) -> str:
+    """The first line of a check's docstring."""
+    return (item.function.__doc__ or item.originalname).strip().splitlines()[0]
+
+
+def visibility_of(item: pytest.Item) -> Visibility:
+    return Visibility.HIDDEN if item.path.parent.name == "hidden" else Visibility.PUBLIC
+
+
+def words_of(item: Any) -> str:
+    """A case in the problem's terms."""
+    return item.callspec.id if hasattr(item, "callspec") else ""
+
+
+def submission_folder(path: Path) -> Path:
+    """The folder with the modules: `path` itself, or its folder `assignment`."""
+    inner = path / "assignment"
+    return (inner if inner.is_dir() else path).resolve()
+
+
+def _process(request: pytest.FixtureRequest) -> CheckProcess:
+    """The process of this item's check, the same for all its cases."""
+    session, judge, check = request.session, request.config.stash[JUDGE], check_of(request.node)
+    assert check
+    current = session.stash.get(CURRENT, None)
+    if current is None or current[0] != check:
+        kind = HereProcess if judge.here else CheckProcess
+        entry = judge.rubric.entry(check)
+        limit_s = entry.limit_s if entry else LIMIT_S
+        session.stash[CURRENT] = (check, kind(judge.servers, judge.folder, check.partition(".")[0], limit_s))
+    return session.stash[CURRENT][1]
+
+
+def _outcome(call: pytest.CallInfo[None]) -> Outcome | None:
+    """What an item's end means: nothing (passed), a check's outcome, a skip, or a fault of ours."""
+    if call.excinfo is None:
+        return None
+    error = call.excinfo.value
+    if isinstance(error, Outcome):
+        return error
+    if isinstance(error, pytest.skip.Exception):
+        return Outcome(Verdict.SKIPPED, str(error))
+    reason = str(error) if isinstance(error, RunnerBroken) else f"{type(error).__name__}: {error}"
+    return Outcome(Verdict.GRADER_ERROR, f"the grader itself failed: {reason}", detail=str(call.excinfo.getrepr()))

@@ -1,0 +1,129 @@
+"""Softmax over the last dimension and its gradient, in float64."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from grader.judge.expected import Expected, Mistake
+from grader.judge.tolerance import ROUNDOFF, Tolerance
+
+# Derivation. float32: right kernels have rms 5e-7 up to 8192 columns and 4e-6 at 65 536 (the order of the sum);
+# with a float16 sum 6e-4 and more. 16 bits: right kernels differ from the rounded reference in 0.01 % of
+# elements, with a sum in half precision in 15 to 90 %.
+TOLERANCES = {
+    torch.float32: Tolerance(max=1e-4, rms=1e-5),
+    torch.float16: Tolerance(max=1.5 * ROUNDOFF[torch.float16], disagree=0.03),
+    torch.bfloat16: Tolerance(max=1.5 * ROUNDOFF[torch.bfloat16], disagree=0.03),
+}
+LONG_ROW = 8192
+LONG_ROW_RMS = 5e-5
+
+# Derivation. dx = y·(dy − Σ dy·y). A kernel may save y rounded to its dtype, as PyTorch does: then up to
+# 1.9 roundoffs for standard normal logits, where one that recomputes y stays within 1. Half precision inside shows
+# when dy has a mean m: the sum is about m, rounded to it by m roundoffs, and m cancels in dy − Σ. With m = 8
+# that is well over the limit of 4. float32: right kernels have rms 1e-7 (m = 8: 1e-6), in float16 inside 4e-4.
+GRADIENT_TOLERANCES = {
+    torch.float32: Tolerance(max=1e-4, rms=1e-5),
+    torch.float16: Tolerance(max=4 * ROUNDOFF[torch.float16]),
+    torch.bfloat16: Tolerance(max=4 * ROUNDOFF[torch.bfloat16]),
+}
+
+
+def _softmax(x: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(x.double(), dim=-1)
+
+
+def _without_maximum(x: torch.Tensor) -> torch.Tensor:
+    power = torch.exp(x.float())
+    return power / power.sum(-1, keepdim=True)
+
+
+def _padding_counts(x: torch.Tensor) -> torch.Tensor:
+    """The row padded with zeros to a power of two, as a load without `other` gives it on the interpreter."""
+    columns = x.shape[-1]
+    padded = torch.nn.functional.pad(x.double(), (0, (1 << (columns - 1).bit_length()) - columns))
+    return torch.softmax(padded, dim=-1)[..., :columns]
+
+
+def _first_dimension(x: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(x.double(), dim=0)
+
+
+def _base_two(x: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(x.double() * 0.6931471805599453, dim=-1)
+
+
+def _not_divided(x: torch.Tensor) -> torch.Tensor:
+    x = x.double()
+    return torch.exp(x - x.amax(-1, keepdim=True))
+
+
+MISTAKES = (
+    Mistake(
+        "missing_maximum", _without_maximum,
+        "exp overflows: the maximum of the row is not subtracted before it",
+        "subtract the row's maximum from every element first; the result is the same and exp stays at most 1",
+    ),
+    Mistake(
+        "padding_counted", _padding_counts,
+        "the padded columns of the block are counted as logits of 0 in the row's sum",
+        "load with other=-float('inf'), so that exp gives 0 for the columns that do not exist",
+    ),
+    Mistake(
+        "wrong_dimension", _first_dimension, "these are the values of a softmax over the first dimension",
+        "normalise over the last dimension: each row sums to 1",
+    ),
+    Mistake(
+        "base_two", _base_two, "these are powers of 2, not of e",
+        "exp(x) is exp2(x * 1.44269504): multiply by log2(e), after the maximum is subtracted",
+    ),
+    Mistake(
+        "not_normalised", _not_divided, "the exponentials are not divided by their sum",
+        "divide each row by the sum of its exponentials",
+    ),
+)  # fmt: skip
+
+
+def softmax(x: torch.Tensor) -> Expected:
+    """The right answer of `softmax(x)`."""
+    tolerance = TOLERANCES[x.dtype]
+    if tolerance.rms is not None:
+        # exp2(x·log2(e) − m·log2(e)) is right, too, and rounds x·log2(e) by half a unit of |x|'s last place.
+        rounded = ROUNDOFF[x.dtype] * 2 * float(torch.where(x.isfinite(), x, 0).abs().max()) if x.numel() else 0.0
+        rms = (tolerance.rms if x.shape[-1] <= LONG_ROW else LONG_ROW_RMS) + rounded
+        tolerance = replace(tolerance, rms=rms, max=tolerance.max + 2 * rounded)
+    return Expected.of(_softmax, x, tolerance=tolerance, by_row=True, mistakes=MISTAKES)
+
+
+def _gradient(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    y = _softmax(x)
+    return y * (dy.double() - (dy.double() * y).sum(-1, keepdim=True))
+
+
+def _gradient_without_sum(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    return _softmax(x) * dy.double()
+
+
+def _gradient_passed_through(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    return dy.double()
+
+
+GRADIENT_MISTAKES = (
+    Mistake(
+        "missing_row_sum", _gradient_without_sum, "the sum over the row is missing: this is y * dy",
+        "the gradient is y * (dy - sum(dy * y)), the sum over the row: all logits share one denominator",
+    ),
+    Mistake(
+        "gradient_passed_through", _gradient_passed_through, "the incoming gradient is returned as it came",
+        "the gradient is y * (dy - sum(dy * y)), the sum over the row",
+    ),
+)  # fmt: skip
+
+
+def gradient(x: torch.Tensor, dy: torch.Tensor) -> Expected:
+    """The right gradient of `softmax(x)` with respect to x, for the incoming gradient `dy`."""
+    return Expected.of(
+        _gradient, x, dy, tolerance=GRADIENT_TOLERANCES[x.dtype], by_row=False, mistakes=GRADIENT_MISTAKES
+    )

@@ -1,0 +1,135 @@
+"""The strict form of everything a runner may say. What does not fit is no reply, and the run a `crash`."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from grader.runner.protocol import Malformed
+from grader.runner.tensors import DTYPES
+
+Text = Annotated[str, Field(max_length=8000)]
+Count = Annotated[int, Field(ge=0, lt=2**62)]
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class Place(Strict):
+    file: Text
+    line: Count
+
+
+class Access(Strict):
+    """One line of a kernel that touched memory outside every tensor, as the runner tells it."""
+
+    kind: Literal["read", "write"]
+    program: Annotated[list[Count], Field(min_length=3, max_length=3)]
+    lanes: Annotated[list[Count], Field(min_length=2, max_length=2)]
+    count: Count
+    tensor: Text | None
+    element: Annotated[int, Field(gt=-(2**62), lt=2**62)] | None
+    where: Place | None
+
+
+class TensorEntry(Strict):
+    kind: Literal["tensor"]
+    dtype: Text
+    shape: Annotated[list[Count], Field(max_length=16)]
+    device: Literal["cpu", "cuda"]
+
+    @property
+    def nbytes(self) -> int:
+        if self.dtype not in DTYPES:
+            raise Malformed("a tensor of an unknown dtype")
+        return math.prod(self.shape) * DTYPES[self.dtype].itemsize
+
+
+class NoneEntry(Strict):
+    kind: Literal["none"]
+
+
+class OtherEntry(Strict):
+    kind: Literal["other"]
+    what: Text
+
+
+Entry = Annotated[TensorEntry | NoneEntry | OtherEntry, Field(discriminator="kind")]
+Entries = Annotated[list[Entry], Field(max_length=64)]
+Accesses = Annotated[list[Access], Field(max_length=64)]
+
+
+class Loaded(Strict):
+    number: Count
+    status: Literal["loaded"]
+    names: Annotated[list[Text], Field(max_length=200)]
+
+
+class Answered(Strict):
+    number: Count
+    status: Literal["answer"]
+    outputs: Entries
+    gradients: Entries = []
+    earlier: Entries = []
+    accesses: Accesses = []
+
+
+class Raised(Strict):
+    number: Count
+    status: Literal["raised"]
+    type: Text
+    out_of_memory: bool
+    missing: Text | None
+    message: Text
+    where: Place | None
+    traceback: Text
+    accesses: Accesses
+
+
+Reply = Annotated[Loaded | Answered | Raised, Field(discriminator="status")]
+_REPLY: TypeAdapter[Loaded | Answered | Raised] = TypeAdapter(Reply)
+
+
+def parse(header: object) -> Loaded | Answered | Raised:
+    """Check a reply's header against its form; raises `Malformed`."""
+    try:
+        return _REPLY.validate_python(header)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise Malformed(f"a reply whose {place or 'form'} is wrong ({first['type']})") from None
+
+
+def split(entries: list[TensorEntry], storages: list[int], payload: bytearray) -> tuple[list[torch.Tensor], list[memoryview]]:
+    """Cut a payload into the tensors that its header names and the storages that the judge had sent.
+
+    Raises `Malformed` unless the sizes agree to the byte.
+    """
+    if sum(entry.nbytes for entry in entries) + sum(storages) != len(payload):
+        raise Malformed("a reply whose tensors do not fill its payload")
+    at, tensors, returned = 0, [], []
+    for entry in entries:
+        tensors.append(_tensor(entry, payload[at : at + entry.nbytes]))
+        at += entry.nbytes
+    for size in storages:
+        returned.append(memoryview(payload)[at : at + size])
+        at += size
+    return tensors, returned
+
+
+def _tensor(entry: TensorEntry, content: bytearray) -> torch.Tensor:
+    dtype = DTYPES[entry.dtype]
+    if not content:
+        flat = torch.empty(0, dtype=dtype)
+    elif dtype is torch.bool:
+        flat = torch.frombuffer(content, dtype=torch.uint8) != 0
+    else:
+        flat = torch.frombuffer(content, dtype=dtype)
+    try:
+        return flat.reshape(entry.shape)
+    except RuntimeError:
+        raise Malformed("a tensor of an impossible shape") from None

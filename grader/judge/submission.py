@@ -1,0 +1,222 @@
+"""A submission as checks see it: `submission.softmax(x)` calls the student's function in the runner.
+
+What comes back is a `Result`: a tensor with the evidence of its call. Everything that ends a case early
+(a crash, an exception, an input changed in place) is raised as an `Outcome`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from grader.judge import replies
+from grader.judge.child import RunnerChild
+from grader.judge.parcel import Parcel
+from grader.judge.replies import Access, Answered, Entry, Loaded, Raised, TensorEntry
+from grader.judge.servers import Servers
+from grader.judge.verdict import Outcome, Verdict
+from grader.judge.wording import changed_outcome, raised_outcome
+
+
+@dataclass
+class Result:
+    """One value that came back, with the evidence of its call."""
+
+    name: str  # "the answer", "the gradient of x"
+    entry: Entry
+    tensor: torch.Tensor | None
+    accesses: tuple[Access, ...] = ()  # what the runner's watch saw: advice
+    device: str = "cpu"  # where the inputs were
+
+
+@dataclass
+class CheckProcess:
+    """The runner's child that serves one check: opened at its first call, with one time limit for all its cases."""
+
+    servers: Servers
+    folder: Path
+    module: str
+    limit_s: float
+    child: RunnerChild | None = None
+    functions: tuple[str, ...] = ()  # what the module offers
+    names: dict[int, str] = field(default_factory=dict)  # of inputs, by the address of their storage
+    spent_s: float = 0.0
+
+    def load(self) -> None:
+        """Open the child and import the module. Raises `Outcome`, each time again, if that fails."""
+        if self.child is None:
+            self.child = RunnerChild(self.servers.ready())
+            message: dict[str, object] = {"verb": "load", "folder": str(self.folder), "module": self.module}
+            reply, _ = self.request(message)
+            if isinstance(reply, Loaded):
+                self.functions = tuple(reply.names)
+            elif isinstance(reply, Raised):
+                self.child.failure = self._load_failure(reply)
+            else:
+                self.child.malformed("an answer where nothing was asked")
+        if self.child.failure:
+            raise self.child.failure
+
+    def request(
+        self, header: dict[str, object], parts: Sequence[memoryview] = ()
+    ) -> tuple[Loaded | Answered | Raised, bytearray]:
+        """Speak with the child within what is left of the check's time."""
+        assert self.child
+        start = time.monotonic()
+        try:
+            return self.child.request(header, parts, max(self.limit_s * self.servers.slack - self.spent_s, 0.1))
+        finally:
+            self.spent_s += time.monotonic() - start
+
+    def require(self, function: str) -> None:
+        """Raise `todo` unless the module has this function."""
+        self.load()
+        if function not in self.functions:
+            raise Outcome(
+                Verdict.TODO, f"assignment/{self.module}.py has no function `{function}`",
+                hint=_near(function, self.functions, "function"),
+            )  # fmt: skip
+
+    def malformed(self, what: str) -> Outcome:
+        """The verdict on a reply that is none, to be raised."""
+        assert self.child
+        return self.child.malformed(what)
+
+    def close(self) -> None:
+        if self.child:
+            self.child.end()
+
+    def printed(self) -> str:
+        """What the submission wrote, cleaned."""
+        return self.child.printed() if self.child else ""
+
+    def _load_failure(self, reply: Raised) -> Outcome:
+        if reply.missing == f"assignment.{self.module}":
+            files = tuple(path.name for path in sorted(self.folder.glob("*.py")))
+            return Outcome(
+                Verdict.TODO, f"there is no assignment/{self.module}.py", hint=_near(f"{self.module}.py", files, "file")
+            )
+        return raised_outcome(reply, f"assignment/{self.module}.py cannot be imported")
+
+
+class Submission:
+    """What the fixture `submission` gives: the functions of one module, called in the runner."""
+
+    def __init__(self, process: CheckProcess, order: str = "forward") -> None:
+        self._process, self._order = process, order
+
+    def in_order(self, order: str) -> Submission:
+        """The same, but the interpreter runs the programs of a launch "reversed" or "shuffled"."""
+        return Submission(self._process, order)
+
+    def __getattr__(self, name: str) -> Function:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return Function(self._process, name, self._order)
+
+
+@dataclass(frozen=True)
+class Function:
+    """One function of the submission."""
+
+    process: CheckProcess
+    name: str
+    order: str = "forward"
+
+    def __call__(self, *arguments: torch.Tensor) -> Result:
+        """Call it once, with the arguments in fresh memory."""
+        return self._call(arguments).outputs[0]
+
+    def again(self, *arguments: torch.Tensor) -> tuple[Result, Result]:
+        """Call it once more, with new content at the addresses of the call before.
+
+        Returns the new answer, and the answer of the call before as it reads now.
+        """
+        results = self._call(arguments, again=True)
+        return results.outputs[0], results.earlier[0]
+
+    def backward(self, *arguments: torch.Tensor, gradient: torch.Tensor) -> tuple[Result, ...]:
+        """Call it and go backward from `gradient`. Returns the answer and the gradient of each argument."""
+        results = self._call(arguments, gradient=gradient)
+        return results.outputs[0], *results.gradients
+
+    def exception(self, *arguments: torch.Tensor) -> Raised | Result:
+        """Call it where it ought to raise: the exception, or else the answer."""
+        results = self._request(arguments)
+        return results if isinstance(results, Raised) else results.outputs[0]
+
+    def _call(
+        self, arguments: tuple[torch.Tensor, ...], gradient: torch.Tensor | None = None, again: bool = False
+    ) -> Results:
+        results = self._request(arguments, gradient, again)
+        if isinstance(results, Raised):
+            raise raised_outcome(results)
+        return results
+
+    def _request(
+        self, arguments: tuple[torch.Tensor, ...], gradient: torch.Tensor | None = None, again: bool = False
+    ) -> Raised | Results:
+        self.process.require(self.name)
+        inputs = {self.process.names.get(value.untyped_storage().data_ptr(), "the input"): value for value in arguments}
+        leaves = [] if gradient is None else list(inputs)
+        parcel = Parcel.of(inputs if gradient is None else inputs | {"the incoming gradient": gradient})
+        header: dict[str, object] = {
+            "verb": "call", "function": self.name,
+            "storages": [part.nbytes for part in parcel.parts], "tensors": parcel.specs(leaves),
+            "arguments": list(range(len(arguments))), "incoming": [] if gradient is None else [len(arguments)],
+            "keep_addresses": again, "recall": again, "order": self.order, "shuffle_seed": 1,
+        }  # fmt: skip
+        reply, payload = self.process.request(header, parcel.parts)
+        if isinstance(reply, Raised):
+            return reply
+        if isinstance(reply, Loaded):
+            raise self.process.malformed("a reply of the wrong kind")
+        try:
+            return Results.of(reply, payload, parcel, leaves, self.process.servers.device)
+        except replies.Malformed as error:
+            raise self.process.malformed(str(error)) from None
+
+
+@dataclass(frozen=True)
+class Results:
+    """All that one call gave."""
+
+    outputs: list[Result]
+    gradients: list[Result]
+    earlier: list[Result]
+
+    @classmethod
+    def of(cls, reply: Answered, payload: bytearray, parcel: Parcel, leaves: list[str], device: str) -> Results:
+        """Cut the payload up, and raise `Outcome` if the call changed memory that it was only to read."""
+        fields = (reply.outputs, reply.gradients, reply.earlier)
+        entries = [entry for entries in fields for entry in entries if isinstance(entry, TensorEntry)]
+        tensors, returned = replies.split(entries, [part.nbytes for part in parcel.parts], payload)
+        if not reply.outputs or len(reply.gradients) != len(leaves):
+            raise replies.Malformed("a reply with too few results")
+        accesses = tuple(reply.accesses)
+        if changed := parcel.first_change(returned):
+            raise changed_outcome(*changed, accesses)
+        queue = iter(tensors)
+        names = (
+            ["the answer"] * len(reply.outputs),
+            [f"the gradient of {leaf}" for leaf in leaves],
+            ["the first answer, read again after the second call,"] * len(reply.earlier),
+        )
+        return cls(*(
+            [
+                Result(name, entry, next(queue) if isinstance(entry, TensorEntry) else None, accesses, device)
+                for name, entry in zip(group, entries, strict=True)
+            ]
+            for group, entries in zip(names, fields, strict=True)
+        ))  # fmt: skip
+
+
+def _near(wanted: str, names: tuple[str, ...], kind: str) -> str:
+    """A suggestion where something has nearly the right name."""
+    close = difflib.get_close_matches(wanted, names, n=1)
+    return f"a {kind} named `{close[0]}` is there: rename it to `{wanted}`" if close else f"add the {kind} `{wanted}`"

@@ -1,0 +1,98 @@
+"""How far an answer may be from the float64 reference: three numbers, all relative to the answer's own size.
+
+An absolute tolerance is wrong for these problems: a softmax over 16 384 columns is below 1e-2 everywhere,
+so zeros would pass. With `scale` the root mean square of the reference over a group (a row, or everything):
+
+    rms       ‖got − ref‖ ÷ ‖ref‖ per group, the worst counts           finds lower precision in float32
+    max       largest |got − ref| ÷ max(|ref|, scale)                   finds single wrong elements
+    disagree  share of elements that are not the reference rounded      finds half precision inside a kernel
+              to the answer's dtype (16-bit answers only)               whose output is rounded anyway
+
+`tests/staff/test_tolerances.py` proves each: right implementations stay under every limit, and zeros,
+constants, single moved elements and the next lower precision do not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+# Unit roundoff: half the distance from 1 to the next number (IEEE 754; bfloat16 keeps 8 significant bits).
+ROUNDOFF = {torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
+
+# float16 numbers under 6.1e-5 are 2^-24 apart, so rounding alone moves them by up to 2^-25.
+SUBNORMAL_ROUNDING = {torch.float16: 2.0**-25}
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Limits for one output; `None` means that the number is not looked at."""
+
+    max: float
+    rms: float | None = None
+    disagree: float | None = None
+
+
+@dataclass(frozen=True)
+class Errors:
+    """What an answer has of the three numbers, and which elements are over the limit for `max`."""
+
+    max: float
+    rms: float
+    disagree: float  # share of all elements, less the few that chance allows
+    wrong: torch.Tensor  # bool, of the answer's shape
+
+    def within(self, tolerance: Tolerance) -> bool:
+        """Whether every number that the tolerance looks at is under its limit."""
+        return not self.wrong.any() and self.excess(tolerance) <= 1
+
+    def excess(self, tolerance: Tolerance) -> float:
+        """The largest of the numbers, each divided by its limit: over 1 means refused."""
+        ratios = [self.max / tolerance.max]
+        if tolerance.rms is not None:
+            ratios.append(self.rms / tolerance.rms)
+        if tolerance.disagree is not None:
+            ratios.append(self.disagree / tolerance.disagree)
+        return max(ratios)
+
+
+def measure(got: torch.Tensor, reference: torch.Tensor, tolerance: Tolerance, by_row: bool) -> Errors:
+    """Compare `got` (any float dtype) with `reference` (float64) of the same shape; both finite or both not.
+
+    Positions where the reference, rounded to the answer's dtype, is NaN or infinite must hold the same;
+    they count as wrong otherwise, and are left out of the three numbers.
+    """
+    if got.numel() == 0:
+        return Errors(0.0, 0.0, 0.0, torch.zeros(got.shape, dtype=torch.bool))
+    rounded = reference.to(got.dtype)
+    finite = rounded.isfinite()
+    misplaced = torch.where(finite, ~got.isfinite(), (got != rounded) & ~(got.isnan() & rounded.isnan()))
+    ref = torch.where(finite, reference, 0.0)
+    difference = torch.where(finite & got.isfinite(), (got.double() - ref).abs(), 0.0)
+    groups = (-1,) if by_row and got.dim() else tuple(range(got.dim()))
+    scale = ref.square().mean(dim=groups, keepdim=True).sqrt() if got.dim() else ref.abs()
+    floor = SUBNORMAL_ROUNDING.get(got.dtype, 0.0)
+    relative = _ratio((difference - floor).clamp(min=0), torch.maximum(ref.abs(), scale))
+    rms = _ratio(difference.square().mean(dim=groups, keepdim=True).sqrt() if got.dim() else difference, scale)
+    return Errors(
+        max=float(relative.max()),
+        rms=float(rms.max()),
+        disagree=_disagreement((got != rounded) & finite, tolerance),
+        wrong=misplaced | (relative > tolerance.max),
+    )
+
+
+def _disagreement(unequal: torch.Tensor, tolerance: Tolerance) -> float:
+    """The share of unequal elements, less what chance adds to an allowed share: two, and three standard deviations."""
+    if tolerance.disagree is None:
+        return 0.0
+    count, expected = unequal.numel(), tolerance.disagree * unequal.numel()
+    chance = 2 + 3 * expected**0.5
+    return max(float(unequal.sum()) - chance, 0.0) / count
+
+
+def _ratio(numerator: torch.Tensor, denominator: torch.Tensor) -> torch.Tensor:
+    """Their quotient, where 0 ÷ 0 is 0: a reference that is zero throughout demands exact zeros."""
+    quotient = numerator / denominator
+    return torch.where(numerator == 0, 0.0, quotient)

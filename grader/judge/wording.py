@@ -1,0 +1,71 @@
+"""Outcomes in words: exceptions of a submission, memory that it changed, and what Triton means by its errors."""
+
+from __future__ import annotations
+
+from grader.judge.causes import describe_access
+from grader.judge.memory import Change
+from grader.judge.output import clean
+from grader.judge.replies import Access, Raised
+from grader.judge.verdict import Outcome, Verdict, Where
+
+# Errors whose text does not say what to do: a part of the text, why, and what to try.
+KNOWN_ERRORS = (
+    (
+        "0 active drivers", "@triton.autotune times its configurations, and there is no GPU to time them on",
+        "give autotune a single configuration when triton.knobs.runtime.interpret is true",
+    ),
+    (
+        "only 0-dimensional arrays can be converted", "numpy and triton do not fit together here",
+        "run `python -m grader doctor`: it names the versions and the command that mends them",
+    ),
+)  # fmt: skip
+
+
+def raised_outcome(reply: Raised, doing: str = "") -> Outcome:
+    """The outcome of an exception that the submission raised."""
+    where = Where(f"assignment/{clean(reply.where.file)}", reply.where.line) if reply.where else None
+    place = f" (line {where.line} of {where.file})" if where else ""
+    message = clean(reply.message, 400)
+    said = f"{clean(reply.type)}: {message}" if message else clean(reply.type)
+    detail = clean(reply.traceback)
+    if reply.out_of_memory:
+        return Outcome(
+            Verdict.OUT_OF_MEMORY, f"memory ran out: {said}{place}", hint="allocate no more than inputs and outputs need",
+            where=where, detail=detail,
+        )  # fmt: skip
+    if reply.type == "NotImplementedError":
+        return Outcome(Verdict.TODO, f"not written yet{place}", where=where)
+    if reply.type == "SystemExit":
+        return Outcome(
+            Verdict.CRASH, f"your code called sys.exit({message}){place}", hint="a module or a function must not exit",
+            where=where, detail=detail,
+        )  # fmt: skip
+    why, hint = next(((why, hint) for part, why, hint in KNOWN_ERRORS if part in reply.message), ("", ""))
+    cause = None
+    if reply.type == "StrayStore" and reply.accesses:
+        found = describe_access(reply.accesses[-1])
+        said, why, hint, cause = "a store outside every tensor", found.why, found.hint, found.name
+        where, place = found.where, ""
+    return Outcome(
+        Verdict.FAIL, f"{doing + ': ' if doing else ''}{said}{place}", why, hint, cause=cause, where=where, detail=detail
+    )
+
+
+def changed_outcome(name: str, change: Change, accesses: tuple[Access, ...] = ()) -> Outcome:
+    """The outcome of a call that wrote to memory it was only to read."""
+    if change.index is not None:
+        return Outcome(
+            Verdict.FAIL, f"`{name}` was changed in place, first at {list(change.index)}",
+            "the function must leave its inputs as they are", "write to a new tensor (torch.empty_like)",
+            cause="input_changed",
+        )  # fmt: skip
+    writes = [access for access in accesses if access.kind == "write"]
+    found = describe_access(writes[0]) if writes else None
+    distance = abs(change.elements_past_end)
+    side = "past the end" if change.elements_past_end > 0 else "before the start"
+    place = f"{distance} element{'s' * (distance != 1)} {side}" if distance else "in the gap between elements"
+    return Outcome(
+        Verdict.FAIL, f"memory around `{name}` was written to, first {place}", found.why if found else "",
+        "mask the store: an index must be smaller than the size it runs over", cause="out_of_bounds_write",
+        where=found.where if found else None,
+    )  # fmt: skip

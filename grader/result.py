@@ -1,0 +1,147 @@
+"""What a run found, as data: `result.json` and everything that is shown are made from these records.
+
+The schema is versioned (`grader.result/1`): a field may be added, but not renamed, removed or given
+another meaning, without raising the number. Readers ignore fields that they do not know.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, model_validator
+
+from grader.judge.verdict import Verdict
+from grader.rubric import Visibility
+
+SCHEMA = "grader.result/1"
+
+Points = Annotated[Decimal, PlainSerializer(float, return_type=float, when_used="json")]
+
+
+class Record(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class Place(Record):
+    """A line of the submission."""
+
+    file: str
+    line: int
+
+
+class Review(Record):
+    """A doubt that a person has to decide on; the score is null meanwhile."""
+
+    reason: str
+    evidence: str
+    decision: Literal["accept", "reject"] | None = None
+
+
+class CheckResult(Record):
+    """One check of one submission."""
+
+    id: str  # problem.check
+    problem: str
+    title: str  # first line of the check's docstring
+    visibility: Visibility
+    verdict: Verdict
+    review: Review | None = None
+    score: Points | None  # null while there is none: skipped, grader_error, an open review
+    max: Points
+    message: str = ""  # for the student: what is wrong
+    why: str = ""  # for the student: the likely cause in words
+    hint: str = ""  # for the student: what to try
+    detail: str = ""  # staff only
+    printed: str = ""  # what the submission wrote to its output during the check; staff only if hidden
+    case: str | None = None  # the first case that did not pass
+    cases: int = 0  # how many ran
+    failed_cases: int = 0
+    seed: int | None = None  # null for hidden checks
+    cause: str | None = None
+    where: Place | None = None
+    replay: str | None = None  # the command that runs just this
+    runs: int = 1  # more than 1 after a grader_error
+    time_s: float = 0.0
+    speed: None = None  # timing is not built yet
+
+    @model_validator(mode="after")
+    def _score_fits_verdict(self) -> CheckResult:
+        open_review = self.review is not None and self.review.decision is None
+        if (self.score is None) != (not self.verdict.scored or open_review):
+            raise ValueError(f"{self.id}: a score of {self.score} does not go with {self.verdict}")
+        return self
+
+
+class Score(Record):
+    raw: Points
+    max: Points  # of the checks that have a score
+    complete: bool  # false while a check has none
+
+
+class Target(Record):
+    """Where it ran."""
+
+    device: str
+    torch: str
+    triton: str
+    numpy: str
+    python: str
+    sandbox: Literal["none", "bwrap"]
+
+
+class SubmissionInfo(Record):
+    id: str
+    tree_sha256: str
+
+
+class GraderInfo(Record):
+    version: str
+    checks_sha256: str
+    rubric_sha256: str
+
+
+class Run(Record):
+    """Volatile: differs between two runs on the same files."""
+
+    started_at: str
+    ended_at: str
+    host: str
+    wall_s: float
+    phases: dict[str, float] = {}
+
+
+class Result(Record):
+    """One run of checks on one submission."""
+
+    schema_: Literal["grader.result/1"] = Field(default=SCHEMA, alias="schema", serialization_alias="schema")
+    assignment: str
+    submission: SubmissionInfo
+    grader: GraderInfo
+    target: Target
+    score: Score
+    checks: tuple[CheckResult, ...]
+    run: Run
+
+    def write(self, path: Path) -> None:
+        """Write `result.json` whole or not at all."""
+        text = self.model_dump_json(by_alias=True, indent=2) + "\n"
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=path.name, delete=False) as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(file.name, 0o644)
+        os.replace(file.name, path)
+
+
+def total(checks: tuple[CheckResult, ...]) -> Score:
+    """The sum over checks that have a score."""
+    scored = [check for check in checks if check.score is not None]
+    return Score(
+        raw=sum((check.score for check in scored if check.score is not None), Decimal(0)),
+        max=sum((check.max for check in scored), Decimal(0)),
+        complete=len(scored) == len(checks),
+    )

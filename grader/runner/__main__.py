@@ -1,0 +1,102 @@
+"""The untrusted side: a server that imports torch and triton, and forks a child for each check.
+
+Started as `python -I -B RUNNER_FOLDER DESCRIPTOR DEVICE`. The server runs no tensor operation and touches
+no driver (one parallel operation before a fork, and the children hang), and it never sees a submission.
+"""
+
+import ctypes
+import faulthandler
+import gc
+import os
+import signal
+import socket
+import sys
+import time
+from typing import Any
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+
+
+def main() -> None:
+    control = socket.socket(fileno=int(sys.argv[1]))
+    os.set_inheritable(control.fileno(), False)
+    gc.disable()  # a fifth of the import time is garbage collection that finds nothing
+    import numpy
+    import protocol
+    import torch
+    import triton
+
+    if sys.argv[2] == "cpu":
+        import probe  # noqa: F401  (kernels must be decorated while TRITON_INTERPRET is set)
+        import triton.runtime.interpreter
+        import watch  # noqa: F401
+    import verbs  # noqa: F401  (imported here, so that children find it when the path is gone)
+
+    sys.path.remove(os.path.dirname(os.path.abspath(__file__)))
+    gc.enable()
+    gc.freeze()
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    versions = {"torch": torch.__version__, "triton": triton.__version__, "numpy": numpy.__version__}
+    protocol.send(control, {"status": "ready", **versions})
+    serve(control)
+
+
+def serve(control: socket.socket) -> None:
+    """Obey the judge: `open` forks a child with its socket and two pipes, `wait` tells how one ended."""
+    import protocol
+
+    while True:
+        try:
+            message, _ = protocol.receive(control, payload_limit=0)
+        except protocol.Closed:
+            return
+        assert isinstance(message, dict)
+        if message["verb"] == "open":
+            _, descriptors, _, _ = socket.recv_fds(control, 1, 3)
+            pid = os.fork()
+            if pid == 0:
+                control.close()
+                be_a_child(*descriptors)
+            for descriptor in descriptors:
+                os.close(descriptor)
+            protocol.send(control, {"status": "opened", "pid": pid})
+        else:
+            protocol.send(control, {"status": "waited", "ended": wait(message["pid"], message["seconds"])})
+
+
+def be_a_child(conversation: int, output: int, errors: int) -> None:
+    """Serve one check, then leave without unwinding into the server's code."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    os.dup2(output, 1)
+    os.dup2(errors, 2)
+    os.close(output)
+    os.close(errors)
+    faulthandler.enable()
+    import torch
+    import verbs
+
+    # Fresh memory is filled with NaN. (`use_deterministic_algorithms` does the same, but imports the compiler.)
+    torch._C._set_deterministic_algorithms(True, warn_only=True)
+    verbs.Child(sys.argv[2]).serve(socket.socket(fileno=conversation))
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def wait(pid: int, seconds: float) -> dict[str, Any] | None:
+    """How a child ended, or None if it has not within `seconds`. Orphans are reaped on the way."""
+    give_up = time.monotonic() + seconds
+    while True:
+        try:
+            ended, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return None
+        if ended == pid:
+            code = os.waitstatus_to_exitcode(status)
+            return {"signal": -code} if code < 0 else {"code": code}
+        if ended == 0:
+            if time.monotonic() >= give_up:
+                return None
+            time.sleep(0.002)
+
+
+main()

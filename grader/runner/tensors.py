@@ -1,0 +1,62 @@
+"""Tensors as they travel: storages go to the runner whole, answers come back as contiguous bytes.
+
+A storage arrives with everything the judge put around and between the elements (red zones, gaps), and
+goes back whole after the call, so that the judge can see what was written where.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+DTYPES = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (
+        torch.float32, torch.float16, torch.bfloat16, torch.float64,
+        torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool,
+    )
+}  # fmt: skip
+
+
+class Storages:
+    """The judge's storages in this process. The same addresses can be filled again with new content."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.blocks: list[torch.Tensor] = []
+
+    def fill(self, sizes: Sequence[int], payload: bytearray, keep_addresses: bool) -> None:
+        """Place `payload`, the storages one after the other, in fresh memory or where the last ones lie."""
+        if not (keep_addresses and [block.numel() for block in self.blocks] == list(sizes)):
+            self.blocks = [torch.empty(size, dtype=torch.uint8, device=self.device) for size in sizes]
+        at = 0
+        for block in self.blocks:
+            size = block.numel()
+            if size:
+                block.copy_(torch.frombuffer(payload, dtype=torch.uint8, count=size, offset=at))
+            at += size
+
+    def view(self, spec: dict[str, Any]) -> torch.Tensor:
+        """The tensor that a header describes: shape, strides and offset in elements, inside its storage."""
+        tensor = torch.empty(0, dtype=DTYPES[spec["dtype"]], device=self.device)
+        storage = self.blocks[spec["storage"]].untyped_storage()
+        tensor.set_(storage, spec["offset"], spec["shape"], spec["strides"])
+        return tensor.requires_grad_(True) if spec.get("requires_grad") else tensor
+
+
+def describe(value: object) -> dict[str, Any]:
+    """The header of one result: a plain tensor, or what it is instead."""
+    if value is None:
+        return {"kind": "none"}
+    if type(value) is not torch.Tensor:
+        return {"kind": "other", "what": f"{type(value).__module__}.{type(value).__qualname__}"[:200]}
+    dtype = str(value.dtype).removeprefix("torch.")
+    if value.layout is not torch.strided or value.device.type not in ("cpu", "cuda") or dtype not in DTYPES:
+        return {"kind": "other", "what": f"a {value.layout} tensor of {value.dtype} on {value.device.type}"[:200]}
+    return {"kind": "tensor", "dtype": dtype, "shape": list(value.shape), "device": value.device.type}
+
+
+def pack(value: torch.Tensor) -> memoryview:
+    """The elements of a tensor in row-major order, as bytes."""
+    plain = value.detach().contiguous().cpu().reshape(-1)
+    return memoryview(plain.view(torch.uint8).numpy()) if plain.numel() else memoryview(b"")

@@ -1,0 +1,150 @@
+"""What a runner's child does for the judge: `probe`, `load`, `call`. One message in, one reply out.
+
+A child serves one check and is thrown away. It reports what happened and judges nothing: whatever it
+says may have been said by the student's code, which lives in the same process.
+"""
+
+import importlib
+import os
+import socket
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import loading
+import protocol
+import torch
+from tensors import Storages, describe, pack
+
+TEXT_LIMIT = 4000  # characters of an exception's message or traceback
+
+
+class Child:
+    """The state of one check's process: the loaded module, the judge's storages, the last results."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.folder = Path("/")
+        self.module: ModuleType | None = None
+        self.storages = Storages(device)
+        self.results: list[object] = []
+        self.watch: Any = None
+        if device == "cpu" and "triton" in sys.modules:
+            import watch
+
+            self.watch = watch.Watch("/")
+            self.watch.install()
+
+    def serve(self, conversation: socket.socket) -> None:
+        """Answer until the judge hangs up."""
+        while True:
+            try:
+                header, payload = protocol.receive(conversation, payload_limit=1 << 40)
+            except protocol.Closed:
+                return
+            assert isinstance(header, dict)
+            reply, parts = self.answer(header, payload)
+            protocol.send(conversation, {"number": header["number"], **reply}, parts)
+
+    def answer(self, header: dict[str, Any], payload: bytearray) -> tuple[dict[str, Any], list[memoryview]]:
+        """Carry out one message. Whatever the student's code raises becomes a reply."""
+        verbs = {"probe": self.probe, "load": self.load, "call": self.call}
+        try:
+            return verbs[header["verb"]](header, payload)
+        except BaseException as error:  # the boundary: SystemExit and KeyboardInterrupt are the student's, too
+            return {"status": "raised", **self.describe_exception(error)}, []
+
+    def probe(self, header: dict[str, Any], payload: bytearray) -> tuple[dict[str, Any], list[memoryview]]:
+        """Run a small kernel of our own on the judge's numbers."""
+        import probe
+
+        self.storages.fill(header["storages"], payload, keep_addresses=False)
+        result = probe.double(self.storages.view(header["tensor"]))
+        return {"status": "answer", "outputs": [describe(result)]}, [pack(result)]
+
+    def load(self, header: dict[str, Any], payload: bytearray) -> tuple[dict[str, Any], list[memoryview]]:
+        """Import one module of the submission."""
+        self.folder = Path(header["folder"])
+        if self.watch:
+            self.watch.folder = str(self.folder)
+        loading.install(self.folder)
+        self.module = importlib.import_module(f"{loading.PACKAGE}.{header['module']}")
+        names = [name for name, value in vars(self.module).items() if callable(value) and not name.startswith("_")]
+        return {"status": "loaded", "names": names[:200]}, []
+
+    def call(self, header: dict[str, Any], payload: bytearray) -> tuple[dict[str, Any], list[memoryview]]:
+        """Call a function of the loaded module; go backward where gradients are asked for."""
+        self.storages.fill(header["storages"], payload, header["keep_addresses"])
+        named = [(spec["storage"], spec["name"], self.storages.view(spec)) for spec in header["tensors"]]
+        tensors = [tensor for _, _, tensor in named]
+        self._begin_watch(header, named)
+        function = getattr(self.module, header["function"])
+        result = function(*(tensors[index] for index in header["arguments"]))
+        results = list(result) if type(result) is tuple else [result]
+        gradients = self._gradients(header, tensors, results)
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+        earlier, self.results = self.results, results
+        return self._reply(results, gradients, earlier if header["recall"] else [])
+
+    def _begin_watch(self, header: dict[str, Any], named: list[tuple[int, str, torch.Tensor]]) -> None:
+        if not self.watch:
+            return
+        import watch
+
+        regions = watch.guarded_regions(self.storages.blocks, named)
+        self.watch.begin(regions, header["order"], header["shuffle_seed"])
+
+    def _gradients(
+        self, header: dict[str, Any], tensors: list[torch.Tensor], results: list[object]
+    ) -> list[torch.Tensor | None]:
+        leaves = [tensor for tensor in tensors if tensor.requires_grad]
+        if not leaves:
+            return []
+        pairs = [
+            (result, tensors[index])
+            for result, index in zip(results, header["incoming"], strict=False)
+            if isinstance(result, torch.Tensor) and result.requires_grad
+        ]
+        if not pairs:
+            return [None] * len(leaves)
+        outputs, incoming = zip(*pairs, strict=True)
+        return list(torch.autograd.grad(outputs, leaves, incoming, allow_unused=True))
+
+    def _reply(
+        self, results: list[object], gradients: list[torch.Tensor | None], earlier: list[object]
+    ) -> tuple[dict[str, Any], list[memoryview]]:
+        reply: dict[str, Any] = {"status": "answer", "accesses": self.watch.reports if self.watch else []}
+        parts = []
+        for field, values in (("outputs", results), ("gradients", gradients), ("earlier", earlier)):
+            reply[field] = [describe(value) for value in values]
+            tensors = zip(reply[field], values, strict=True)
+            parts += [pack(value) for entry, value in tensors if entry["kind"] == "tensor"]
+        return reply, parts + [pack(block) for block in self.storages.blocks]
+
+    def describe_exception(self, error: BaseException) -> dict[str, Any]:
+        """Type, message and place of an exception; the interpreter's wrapper around it is taken off."""
+        while type(error).__name__ == "InterpreterError" and error.__cause__ is not None:
+            error = error.__cause__
+        frames = [
+            frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(str(self.folder))
+        ]
+        where = self._place(error, frames)
+        return {
+            "type": type(error).__name__[:200],
+            "out_of_memory": isinstance(error, (torch.OutOfMemoryError, MemoryError)),
+            "missing": getattr(error, "name", None) if isinstance(error, ModuleNotFoundError) else None,
+            "message": str(error)[:TEXT_LIMIT],
+            "where": where,
+            "traceback": "".join(traceback.format_list(frames))[-TEXT_LIMIT:],
+            "accesses": self.watch.reports if self.watch else [],
+        }
+
+    def _place(self, error: BaseException, frames: list[traceback.FrameSummary]) -> dict[str, Any] | None:
+        if isinstance(error, SyntaxError) and error.filename and error.filename.startswith(str(self.folder)):
+            return {"file": os.path.relpath(error.filename, self.folder), "line": error.lineno or 0}
+        if frames:
+            return {"file": os.path.relpath(frames[-1].filename, self.folder), "line": frames[-1].lineno or 0}
+        return None

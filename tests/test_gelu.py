@@ -1,0 +1,109 @@
+"""Public checks of `gelu`. Shapes are fixed, values are drawn anew at every run."""
+
+import pytest
+import torch
+
+from grader.judge.cases import Input, every_other, expanded, normal, permuted, row_pitch, shifted, uniform
+from grader.judge.compare import assert_matches, assert_raises
+from grader.judge.reference import gelu as reference
+
+SIZES = [Input((n,)) for n in (1, 8, 127, 1000, 1024, 1025, 20_000)] + [Input((0,)), Input((0, 5))]
+SHAPES = [Input(()), Input((7, 33)), Input((3, 5, 129)), Input((2, 3, 4, 50))]
+LAYOUTS = [
+    Input((37, 100), layout=row_pitch(128)),
+    Input((37, 100), layout=every_other(0)),
+    Input((1000,), layout=every_other(0)),
+    Input((37, 100), layout=permuted(1, 0)),
+    Input((5, 6, 40), layout=permuted(1, 2, 0)),
+    Input((6, 100), layout=expanded(0)),
+    Input((1001,), layout=shifted(3)),
+    Input((37, 100), torch.float16, layout=row_pitch(128)),
+]
+LARGE_VALUES = [
+    Input((2000,), values=uniform(20)),
+    Input((2000,), values=uniform(100)),
+    Input((2000,), values=uniform(1e4)),
+    Input((2000,), values=uniform(1e30)),
+    Input((2000,), torch.float16, values=uniform(100)),
+    Input((2000,), torch.float16, values=uniform(6e4)),
+]
+STANDARD = [Input((20_000,)), Input((100, 77), values=normal(2.0))]
+HALVES = [Input((20_000,), torch.float16), Input((100, 77), torch.float16, values=normal(2.0))]
+BFLOATS = [Input((20_000,), torch.bfloat16), Input((100, 77), torch.bfloat16, row_pitch(80), normal(2.0))]
+
+
+@pytest.mark.parametrize("case", SIZES, ids=str)
+def test_sizes(submission, draw, case):
+    """Any number of elements is right: none, one, less than a block, not a multiple of a block."""
+    x = draw(case)
+    assert_matches(submission.gelu(x), reference.gelu(x))
+
+
+@pytest.mark.parametrize("case", SHAPES, ids=str)
+def test_shapes(submission, draw, case):
+    """Any number of dimensions is right, and the result has the input's shape."""
+    x = draw(case)
+    assert_matches(submission.gelu(x), reference.gelu(x))
+
+
+@pytest.mark.parametrize("case", LAYOUTS, ids=str)
+def test_layouts(submission, draw, case):
+    """Strided, sliced, transposed and expanded inputs are read where their elements lie."""
+    x = draw(case)
+    assert_matches(submission.gelu(x), reference.gelu(x))
+
+
+@pytest.mark.parametrize("case", LARGE_VALUES, ids=str)
+def test_large_values(submission, draw, case):
+    """Large values of either sign give x or zero, never NaN."""
+    x = draw(case)
+    assert_matches(submission.gelu(x), reference.gelu(x))
+
+
+@pytest.mark.precision
+@pytest.mark.parametrize("case", STANDARD, ids=str)
+def test_tanh_form(submission, draw, case):
+    """The tanh form is computed, and in float32 throughout."""
+    x = draw(case)
+    assert_matches(submission.gelu(x), reference.gelu(x))
+
+
+@pytest.mark.precision
+@pytest.mark.parametrize("case", HALVES, ids=str)
+def test_float16(submission, draw, case):
+    """float16 comes back as float16, computed in float32 and rounded once."""
+    x = draw(case)
+    assert_matches(submission.gelu(x), reference.gelu(x))
+
+
+@pytest.mark.precision
+@pytest.mark.needs_gpu("bfloat16 arithmetic is wrong in Triton's interpreter")
+@pytest.mark.parametrize("case", BFLOATS, ids=str)
+def test_bfloat16(submission, draw, case):
+    """bfloat16 comes back as bfloat16, computed in float32 and rounded once."""
+    x = draw(case)
+    assert_matches(submission.gelu(x), reference.gelu(x))
+
+
+@pytest.mark.parametrize("case", [Input((1000,)), Input((33, 65), torch.float16)], ids=str)
+def test_second_call(submission, draw, case):
+    """A second call at the same addresses computes anew, and leaves the first answer alone."""
+    first, second = draw(case), draw(case)
+    assert_matches(submission.gelu(first), reference.gelu(first))
+    new, old = submission.gelu.again(second)
+    assert_matches(new, reference.gelu(second), previous=reference.gelu(first))
+    assert_matches(old, reference.gelu(first))
+
+
+@pytest.mark.parametrize("order", ["reversed", "shuffled"])
+def test_any_order(submission, draw, order):
+    """The programs of a launch may run in any order."""
+    x = draw(Input((50_001,)))
+    assert_matches(submission.in_order(order).gelu(x), reference.gelu(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int32], ids=str)
+def test_wrong_dtype(submission, draw, dtype):
+    """A dtype that is not supported raises ValueError and is named."""
+    x = draw(Input((16,), dtype))
+    assert_raises(submission.gelu.exception(x), "ValueError", naming=(str(dtype).removeprefix("torch."),))

@@ -143,7 +143,13 @@ class Function:
     def backward(self, *arguments: torch.Tensor, gradient: torch.Tensor) -> tuple[Result, ...]:
         """Call it and go backward from `gradient`. Returns the answer and the gradient of each argument."""
         results = self._call(arguments, gradient=gradient)
-        return results.outputs[0], *results.gradients
+        answer = results.outputs[0]
+        if answer.tensor is not None and answer.tensor.shape != gradient.shape:
+            raise Outcome(
+                Verdict.FAIL, f"the answer has shape {list(answer.tensor.shape)}, expected {list(gradient.shape)}",
+                hint="no gradient was asked for: the answer's own shape comes first", cause="wrong_shape",
+            )  # fmt: skip
+        return answer, *results.gradients
 
     def exception(self, *arguments: torch.Tensor) -> Raised | Result:
         """Call it where it ought to raise: the exception, or else the answer."""

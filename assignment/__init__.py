@@ -1,0 +1,1 @@
+"""The assignment. Each module holds one problem: fill in its functions."""

@@ -1,0 +1,142 @@
+"""The commands, thin: parse, start the runner, run, show. `check` is the default.
+
+Exit codes: 0 all passed, 1 something failed, 2 usage, 3 the grader's own fault.
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from grader.doctor import Machine, can_run_kernels, examine, render, uses_gpu
+from grader.judge.server import RunnerBroken
+from grader.judge.servers import Servers
+from grader.rubric import Rubric, RubricError
+
+if TYPE_CHECKING:
+    from grader.result import Result
+
+ROOT = Path(__file__).resolve().parent.parent
+PASSED, FAILED, USAGE, OURS = 0, 1, 2, 3
+
+app = typer.Typer(add_completion=False, no_args_is_help=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+Names = Annotated[list[str] | None, typer.Argument(metavar="[PROBLEM[.CHECK]]...", help="what to check; all by default")]
+Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="also write the result as JSON")]
+
+
+@app.command()
+def check(
+    names: Names = None,
+    submission: Annotated[Path, typer.Option(help="folder with the modules")] = ROOT / "assignment",
+    seed: Annotated[int | None, typer.Option(min=0, help="draw the inputs from this seed")] = None,
+    json: Json = None,
+) -> None:
+    """Run the public checks on assignment/ (the default command)."""
+    run(tuple(names or ()), submission, seed, json, staff=False)
+
+
+@app.command()
+def grade(
+    submission: Annotated[Path, typer.Argument(help="folder with the modules, or with a folder assignment")],
+    json: Json = None,
+) -> None:
+    """Staff: run public and hidden checks on one submission."""
+    print("UNCONFINED: this submission's code runs with your rights; results say so.", file=sys.stderr)
+    run((), submission, None, json, staff=True)
+
+
+@app.command()
+def doctor() -> None:
+    """Say what this machine can run, and what to do about the rest."""
+    from grader.terminal import make_console
+
+    findings = examine(Machine.here())
+    render(findings, make_console())
+    raise typer.Exit(FAILED if any(finding.level == "problem" for finding in findings) else PASSED)
+
+
+def run(names: tuple[str, ...], submission: Path, seed: int | None, json: Path | None, staff: bool) -> None:
+    """Run checks and show the result; ends the command with its exit code."""
+    rubric = _rubric()
+    _refuse_unknown(names, rubric)
+    if not submission.is_dir():
+        _usage(f"there is no folder {submission}")
+    if json and not json.absolute().parent.is_dir():
+        _usage(f"there is no folder {json.parent} to write {json.name} to")
+    machine = Machine.here()
+    cannot_run = can_run_kernels(machine)
+    servers = Servers("cuda" if uses_gpu(machine) else "cpu")
+    if not cannot_run:
+        servers.start()  # imports torch while this process does
+    try:
+        result = _judge(rubric, names, submission, seed, servers, cannot_run, staff)
+    finally:
+        servers.close()
+    _finish(result, rubric, json, staff)
+
+
+def _judge(
+    rubric: Rubric, names: tuple[str, ...], submission: Path, seed: int | None, servers: Servers,
+    cannot_run: str | None, staff: bool,
+) -> Result:  # fmt: skip
+    from grader.judge.plugin import Judge, submission_folder
+    from grader.judge.run import JudgeFailed, Selection, run_checks
+    from grader.terminal import Progress, make_console
+
+    judge = Judge(submission_folder(submission), servers.device, servers, rubric, seed, cannot_run)
+    try:
+        with Progress(make_console(), rubric) as progress:
+            return run_checks(judge, Selection(names, hidden=staff).checks(rubric), progress, submission.resolve().name)
+    except (JudgeFailed, RunnerBroken) as error:
+        print(f"The grader itself failed: {error}", file=sys.stderr)
+        raise typer.Exit(OURS) from None
+
+
+def _finish(result: Result, rubric: Rubric, json: Path | None, staff: bool) -> None:
+    from grader.judge.verdict import Verdict
+    from grader.terminal import make_console, show_result
+
+    if json:
+        result.write(json)
+    show_result(result, rubric, make_console(), staff, json)
+    verdicts = {check.verdict for check in result.checks}
+    if Verdict.GRADER_ERROR in verdicts:
+        raise typer.Exit(OURS)
+    raise typer.Exit(PASSED if verdicts <= {Verdict.PASS, Verdict.SKIPPED} else FAILED)
+
+
+def _rubric() -> Rubric:
+    try:
+        return Rubric.read()
+    except RubricError as error:
+        print(f"The rubric cannot be read: {error}", file=sys.stderr)
+        raise typer.Exit(OURS) from None
+
+
+def _refuse_unknown(names: tuple[str, ...], rubric: Rubric) -> None:
+    known = [*rubric.problems, *(f"{problem}.{name}" for problem, entry in rubric.problems.items() for name in entry.checks)]
+    for name in names:
+        if name in rubric.public.coming:
+            _usage(f"`{name}` is not built yet; there are {', '.join(rubric.problems)}")
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            suggestion = f"did you mean `{close[0]}`?" if close else f"there are {', '.join(rubric.problems)}"
+            _usage(f"there is no problem or check `{name}`; {suggestion}")
+
+
+def _usage(sentence: str) -> None:
+    print(f"{sentence[:1].upper()}{sentence[1:]}.", file=sys.stderr)
+    raise typer.Exit(USAGE)
+
+
+def main() -> None:
+    """Entry of `python -m grader`: without a command it is `check`."""
+    arguments = sys.argv[1:]
+    if not arguments or (arguments[0] not in ("check", "grade", "doctor", "--help", "-h")):
+        arguments = ["check", *arguments]
+    app(args=arguments, prog_name="python -m grader")

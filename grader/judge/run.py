@@ -1,0 +1,241 @@
+"""One run of checks on one submission, from selection to result: a pytest run with the judge as plugin.
+
+`run_checks` is what `check` and `grade` call. Public checks run first, hidden ones after them. A check that ends
+in `grader_error` runs once more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+import torch
+
+import grader
+from grader import result
+from grader.judge.plugin import JUDGE, CaseResult, Judge, check_of, title_of, visibility_of
+from grader.judge.verdict import Outcome, Verdict
+from grader.rubric import Rubric, Visibility
+
+ROOT = Path(grader.__file__).resolve().parent.parent
+CHECKS = {Visibility.PUBLIC: ROOT / "tests", Visibility.HIDDEN: ROOT / "grader" / "hidden"}
+ATTEMPTS = 2  # of a check that ends in grader_error
+
+
+class JudgeFailed(Exception):
+    """Checks could not be collected or run: a mistake of ours, with pytest's words."""
+
+
+class Listener(Protocol):
+    """Who wants to know while it runs."""
+
+    def planned(self, checks: Sequence[str]) -> None:
+        """All checks, in order, before the first of them starts."""
+
+    def started(self, check: str) -> None:
+        """A check's first case starts."""
+
+    def finished(self, case: CaseResult) -> None:
+        """A case has ended."""
+
+
+@dataclass
+class Recorder:
+    """Collects case results of one pytest run, and passes them on."""
+
+    judge: Judge
+    listener: Listener
+    cases: list[CaseResult] = field(default_factory=list)
+    titles: dict[str, tuple[str, Visibility]] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_configure(self, config: pytest.Config) -> None:
+        config.stash[JUDGE] = self.judge
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.errors.append(str(report.longrepr))
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        for item in session.items:
+            if check := check_of(item):
+                self.titles.setdefault(check, (title_of(item), visibility_of(item)))
+        self.listener.planned(list(self.titles))
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        path, _, rest = nodeid.partition("::")
+        problem = Path(path).stem.removeprefix("test_")
+        self.listener.started(f"{problem}.{rest.partition('[')[0].removeprefix('test_')}")
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if case := getattr(report, "grader_case", None):
+            self.cases.append(case)
+            self.listener.finished(case)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which checks to run: whole problems, or single checks as `problem.check`."""
+
+    names: tuple[str, ...]
+    hidden: bool
+
+    def checks(self, rubric: Rubric) -> list[str]:
+        """Their full names, public ones first."""
+        visibilities = [Visibility.PUBLIC, *([Visibility.HIDDEN] if self.hidden else [])]
+        return [
+            f"{problem}.{name}"
+            for visibility in visibilities
+            for problem in rubric.problems
+            for name in rubric.checks(problem, visibility)
+            if not self.names or problem in self.names or f"{problem}.{name}" in self.names
+        ]
+
+
+def run_checks(judge: Judge, checks: Sequence[str], listener: Listener, submission_id: str) -> result.Result:
+    """Run checks on a submission. Ctrl-C ends the run early; what was finished is in the result.
+
+    Raises `JudgeFailed` or `RunnerBroken` where no check can be run at all.
+    """
+    started, clock = datetime.now(UTC), time.monotonic()
+    recorder = _run_pytest(judge, checks, listener)
+    by_check = _by_check(recorder.cases)
+    runs = dict.fromkeys(by_check, 1)
+    again = [check for check in by_check if _verdict(by_check[check]) is Verdict.GRADER_ERROR]
+    if again and ATTEMPTS > 1:
+        second = _by_check(_run_pytest(judge, again, listener).cases)
+        by_check |= second
+        runs |= dict.fromkeys(second, 2)
+    results = tuple(
+        _check_result(judge, check, by_check[check], runs[check]) for check in recorder.titles if check in by_check
+    )
+    device = torch.cuda.get_device_name() if judge.device == "cuda" else "cpu (Triton's interpreter)"
+    versions = {"torch": torch.__version__, "triton": "none", "numpy": "none"}
+    return result.Result(
+        assignment=judge.rubric.public.assignment,
+        submission=result.SubmissionInfo(id=submission_id, tree_sha256=tree_sha256([judge.folder])),
+        grader=result.GraderInfo(
+            version=grader.__version__,
+            checks_sha256=tree_sha256([ROOT / "grader", ROOT / "tests"], ("staff",)),
+            rubric_sha256=judge.rubric.sha256,
+        ),
+        target=result.Target(
+            device=device, python=platform.python_version(), sandbox="none",
+            **(versions if judge.cannot_run else judge.servers.versions),
+        ),
+        score=result.total(results),
+        checks=results,
+        run=result.Run(
+            started_at=started.isoformat(timespec="seconds"),
+            ended_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            host=platform.node(),
+            wall_s=round(time.monotonic() - clock, 3),
+        ),
+    )  # fmt: skip
+
+
+def tree_sha256(folders: Sequence[Path], without: tuple[str, ...] = ()) -> str:
+    """The hash of all Python and YAML files below folders: relative paths and contents."""
+    digest = hashlib.sha256()
+    for folder in folders:
+        for path in sorted(folder.rglob("*")):
+            relative = path.relative_to(folder)
+            if path.suffix in (".py", ".yaml") and path.is_file() and not set(relative.parts) & set(without):
+                content = path.read_bytes()
+                digest.update(f"{folder.name}/{relative.as_posix()}\0{len(content)}\0".encode("utf-8", "surrogateescape"))
+                digest.update(content)
+    return digest.hexdigest()
+
+
+def _run_pytest(judge: Judge, checks: Sequence[str], listener: Listener) -> Recorder:
+    recorder = Recorder(judge, listener)
+    arguments = [
+        f"--rootdir={ROOT}", f"--config-file={ROOT / 'pyproject.toml'}", "--override-ini=addopts=",
+        "--import-mode=importlib", "--strict-markers", "--capture=no",
+        "-p", "no:terminal", "-p", "no:cacheprovider", "-p", "no:faulthandler", "-p", "pytest_timeout",
+    ]  # fmt: skip
+    with _clean_environment():
+        code = pytest.main([*arguments, *_nodes(judge.rubric, checks)], plugins=[recorder])
+    if recorder.errors or code in (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR):
+        raise JudgeFailed("the checks could not be collected:\n" + "\n".join(recorder.errors))
+    return recorder
+
+
+def _nodes(rubric: Rubric, checks: Sequence[str]) -> list[str]:
+    """What pytest is to run: one node per check."""
+    nodes = []
+    for check in checks:
+        problem, _, name = check.partition(".")
+        hidden = name not in rubric.checks(problem, Visibility.PUBLIC)
+        folder = CHECKS[Visibility.HIDDEN if hidden else Visibility.PUBLIC]
+        nodes.append(f"{folder / f'test_{problem}.py'}::test_{name}")
+    return nodes
+
+
+@contextmanager
+def _clean_environment() -> Iterator[None]:
+    """No option of pytest comes from the environment, and no plugin from an installed package."""
+    kept = dict(os.environ)
+    path, modules = list(sys.path), set(sys.modules)
+    os.environ.pop("PYTEST_ADDOPTS", None)
+    os.environ.pop("PYTEST_PLUGINS", None)
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(kept)
+        sys.path[:] = path
+        for name in set(sys.modules) - modules:
+            if getattr(sys.modules[name], "__file__", None) and name.startswith(("tests.", "grader.hidden.")):
+                del sys.modules[name]
+
+
+def _by_check(cases: Sequence[CaseResult]) -> dict[str, list[CaseResult]]:
+    grouped: dict[str, list[CaseResult]] = {}
+    for case in cases:
+        grouped.setdefault(case.check, []).append(case)
+    return grouped
+
+
+def _verdict(cases: Sequence[CaseResult]) -> Verdict:
+    return Verdict.worst([case.verdict for case in cases])
+
+
+def _check_result(judge: Judge, check: str, cases: Sequence[CaseResult], runs: int) -> result.CheckResult:
+    verdict, first = _verdict(cases), cases[0]
+    telling = next((case for case in cases if case.verdict is verdict), first)
+    outcome = telling.outcome or Outcome(Verdict.PASS, "")
+    points = judge.rubric.points[check]
+    hidden = first.visibility is Visibility.HIDDEN
+    entry = judge.rubric.entry(check)
+    failed = [case for case in cases if case.verdict not in (Verdict.PASS, Verdict.SKIPPED)]
+    common: dict[str, Any] = {
+        "id": check, "problem": check.partition(".")[0], "title": first.title, "visibility": first.visibility,
+        "verdict": verdict, "max": points, "runs": runs, "time_s": round(sum(case.seconds for case in cases), 3),
+        "score": (points if verdict is Verdict.PASS else points * 0) if verdict.scored else None,
+        "cases": len(cases), "failed_cases": len(failed),
+    }  # fmt: skip
+    if hidden and verdict is not Verdict.PASS:
+        said = f"{telling.words}\n{outcome}\n{outcome.detail}".strip()
+        seed = judge.seed_of(check)
+        return result.CheckResult(**common, hint=entry.hint if entry else "", detail=f"{said}\n--seed {seed}")
+    if verdict is Verdict.PASS:
+        return result.CheckResult(**common, seed=None if hidden else judge.seed_of(check))
+    return result.CheckResult(
+        **common, message=outcome.message, why=outcome.why, hint=outcome.hint, detail=outcome.detail,
+        printed=outcome.printed, case=telling.words or None, seed=judge.seed_of(check), cause=outcome.cause,
+        where=result.Place(file=outcome.where.file, line=outcome.where.line) if outcome.where else None,
+        replay=f"python -m grader check {check} --seed {judge.seed_of(check)}",
+    )  # fmt: skip

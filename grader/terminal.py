@@ -1,0 +1,214 @@
+"""What a person sees of a run: a live table while it goes, a block per failure, then what counts.
+
+Works at 80 columns, in a pipe, without colour and without Unicode.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from grader.judge.plugin import CaseResult
+from grader.judge.verdict import Verdict
+from grader.result import CheckResult, Result, total
+from grader.rubric import Rubric, Visibility
+
+STYLES = {
+    Verdict.PASS: "green", Verdict.FAIL: "red", Verdict.CRASH: "red", Verdict.TIMEOUT: "red",
+    Verdict.OUT_OF_MEMORY: "red", Verdict.TODO: "yellow", Verdict.SKIPPED: "dim", Verdict.GRADER_ERROR: "magenta",
+}  # fmt: skip
+
+# For terminals that cannot show them.
+PLAIN = {"×": "x", "·": "*", "−": "-", "–": "-", "—": "-", "∞": "inf", "…": "...", "√": "sqrt", "≤": "<=", "≥": ">="}
+
+
+class PlainStream:
+    """A text stream whose encoding lacks a character gets a plain one instead, never an exception."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        self.encoding = stream.encoding or "utf-8"
+
+    def write(self, text: str) -> int:
+        try:
+            text.encode(self.encoding)
+        except UnicodeEncodeError:
+            text = "".join(PLAIN.get(character, character) for character in text)
+            text = text.encode(self.encoding, "replace").decode(self.encoding)
+        return self._stream.write(text)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+
+def make_console(stream: IO[str] | None = None) -> Console:
+    """A console for standard output. Without a terminal it is 80 columns wide unless COLUMNS says otherwise."""
+    return Console(file=PlainStream(stream or sys.stdout), highlight=False, soft_wrap=False, emoji=False)  # type: ignore[arg-type]
+
+
+class Progress:
+    """A table of problems that fills while checks run; on a pipe it is printed once at the end."""
+
+    def __init__(self, console: Console, rubric: Rubric) -> None:
+        self.console, self.rubric = console, rubric
+        self.order: list[str] = []
+        self.cases: dict[str, list[Verdict]] = {}
+        self.running: str | None = None
+        self.live = Live(
+            console=console, get_renderable=self.render, refresh_per_second=8, transient=True, auto_refresh=True
+        )
+
+    def __enter__(self) -> Progress:
+        if self.console.is_terminal:
+            self.live.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.console.is_terminal:
+            self.live.stop()
+
+    def planned(self, checks: Sequence[str]) -> None:
+        self.order += [check for check in checks if check not in self.order]
+
+    def started(self, check: str) -> None:
+        if check != self.running:
+            self.cases[check] = []
+        self.running = check
+
+    def finished(self, case: CaseResult) -> None:
+        self.cases.setdefault(case.check, []).append(case.verdict)
+
+    def render(self) -> RenderableType:
+        done = {check: Verdict.worst(cases) for check, cases in self.cases.items() if cases and check != self.running}
+        rows = [(check.partition(".")[0], done.get(check)) for check in self.order]
+        running = Text(f"  {self.running or 'starting the runner: importing torch and triton'} ...", style="dim")
+        return Group(problem_table(rows, None, self.console), running)
+
+
+def problem_table(rows: Sequence[tuple[str, Verdict | None]], points: dict[str, str] | None, console: Console) -> Table:
+    """One row a problem: checks by verdict, and points where they are known."""
+    table = Table(box=box.SIMPLE_HEAD if console.encoding.startswith("utf") else box.ASCII2, pad_edge=False)
+    table.add_column("problem")
+    for name in ("passed", "failed", "to do", "skipped"):
+        table.add_column(name, justify="right")
+    table.add_column("points" if points else "", justify="right")
+    for problem in dict.fromkeys(problem for problem, _ in rows):
+        verdicts = [verdict for name, verdict in rows if name == problem]
+        passed, todo, skipped = (verdicts.count(kind) for kind in (Verdict.PASS, Verdict.TODO, Verdict.SKIPPED))
+        failed = sum(verdict is not None for verdict in verdicts) - passed - todo - skipped
+        last = points[problem] if points else f"{sum(v is not None for v in verdicts)} of {len(verdicts)}"
+        table.add_row(
+            problem, _number(passed, "green"), _number(failed, "red"), _number(todo, "yellow"), _number(skipped, "dim"),
+            last,
+        )  # fmt: skip
+    return table
+
+
+def show_result(result: Result, rubric: Rubric, console: Console, staff: bool, result_file: Path | None = None) -> None:
+    """The table, the failures, and what the numbers mean."""
+    rows = [(check.problem, check.verdict) for check in result.checks]
+    points = {problem: _points(result, problem) for problem in rubric.problems}
+    console.print(problem_table(rows, points, console))
+    for problem in rubric.problems:
+        _show_failures([check for check in result.checks if check.problem == problem], rubric, console, staff)
+    _show_total(result, rubric, console, staff)
+    if result_file:
+        console.print(f"Written to {result_file}.")
+
+
+def _show_failures(checks: Sequence[CheckResult], rubric: Rubric, console: Console, staff: bool) -> None:
+    """A block per failure; what fails in the same way as an earlier check of the problem takes a line."""
+    shown: dict[tuple[str | None, str], str] = {}
+    for check in checks:
+        if check.verdict in (Verdict.PASS, Verdict.SKIPPED):
+            continue
+        reason = (check.cause, check.message if check.verdict is not Verdict.FAIL else check.why or check.message)
+        head = Text.assemble((check.verdict.replace("_", " "), STYLES[check.verdict]), f"  {check.id}  ")
+        if reason in shown and any(reason):
+            console.print(head + Text(f"as {shown[reason]}", style="dim"))
+            continue
+        shown[reason] = check.id
+        if check.verdict is Verdict.TODO and len(shown) == 1 and all(c.verdict == check.verdict for c in checks if c.verdict.scored):
+            _show_untouched(check, checks, console)
+            return
+        console.print()
+        console.print(head + Text(check.title))
+        for line in _lines(check, rubric, staff):
+            console.print(Padding(line, (0, 0, 0, 6)))
+    if shown:
+        console.print()
+
+
+def _show_untouched(check: CheckResult, checks: Sequence[CheckResult], console: Console) -> None:
+    """All that ran of a problem is to do, for one reason."""
+    count = sum(other.verdict is Verdict.TODO for other in checks)
+    head = Text.assemble(("to do", STYLES[Verdict.TODO]), f"  {check.problem}: {check.message} ({count} checks)")
+    console.print(head)
+    if check.hint:
+        console.print(Padding(Text(check.hint), (0, 0, 0, 6)))
+
+
+def _lines(check: CheckResult, rubric: Rubric, staff: bool) -> list[Text]:
+    """The lines of a failure: case, what, why, next, handout, replay."""
+    lines = []
+    if check.case:
+        of = f" ({check.failed_cases} of {check.cases} cases)" if check.cases > 1 else ""
+        lines.append(Text(f"case: {check.case}{of}", style="dim"))
+    lines += [Text(part) for part in (check.message,) if part]
+    lines += [Text(f"likely: {check.why}") for _ in [0] if check.why]
+    lines += [Text(f"try: {check.hint}") for _ in [0] if check.hint]
+    if staff and check.visibility is Visibility.HIDDEN:
+        lines += [Text(line, style="dim") for line in check.detail.splitlines()]
+    if check.printed.strip() and check.verdict is not Verdict.PASS:
+        last = check.printed.strip().splitlines()[-3:]
+        lines += [Text(f"printed: {line[:200]}", style="dim") for line in last]
+    section = rubric.problems[check.problem].handout
+    if check.visibility is Visibility.PUBLIC:
+        lines.append(Text(f"handout: {section}", style="dim"))
+    if check.replay:
+        lines.append(Text(f"again: {check.replay}", style="dim"))
+    return lines
+
+
+def _show_total(result: Result, rubric: Rubric, console: Console, staff: bool) -> None:
+    scored = [check for check in result.checks if check.score is not None]
+    skipped = [check for check in result.checks if check.verdict is Verdict.SKIPPED]
+    passed = sum(check.verdict is Verdict.PASS for check in scored)
+    kind = "" if staff else "public "
+    console.print(
+        Text(f"{passed} of {len(scored)} {kind}checks passed: {result.score.raw:.2f} of {result.score.max:.2f} points",
+             style="bold")
+    )  # fmt: skip
+    if not staff:
+        console.print("Hidden checks and speed are graded by staff; they may add points, and come on top of these.")
+    for reason in dict.fromkeys(check.message for check in skipped):
+        names = [check.id for check in skipped if check.message == reason]
+        console.print(f"Skipped, no points either way: {', '.join(names)}. {reason[:1].upper()}{reason[1:]}.")
+    errors = [check.id for check in result.checks if check.verdict is Verdict.GRADER_ERROR]
+    if errors:
+        console.print(Text(f"The grader itself failed on {', '.join(errors)}: not your fault, please report it.", "magenta"))
+    console.print(Text(f"Coming later, not counted: speed, {', '.join(rubric.public.coming)}.", style="dim"))
+
+
+def _points(result: Result, problem: str) -> str:
+    score = total(tuple(check for check in result.checks if check.problem == problem))
+    return f"{score.raw:.2f} of {score.max:.2f}"
+
+
+def _number(count: int, style: str) -> Text:
+    return Text(str(count), style=style if count else "dim")

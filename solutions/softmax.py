@@ -1,0 +1,385 @@
+"""Softmax over the last dimension, with its backward.
+
+`softmax` is the graded function. The kernels come in pairs: a row (or several short ones) held in
+registers from load to store, and a long row read twice, block by block. `forward_tile` and
+`backward_tile` choose; the launchers take any `Tile`: one narrower than the row means two passes.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch.autograd.function import once_differentiable
+
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+LOG2_E = tl.constexpr(1.4426950408889634)  # e^x = 2^(x log2(e)), and exp2 is one instruction
+
+
+# Kernels. Offsets are int64: row * stride, and column * stride of a transposed input, pass 2**31.
+
+
+@triton.jit
+def softmax_forward_kernel(
+    logits_pointer,
+    probabilities_pointer,
+    logits_row_stride,
+    logits_column_stride,
+    rows,
+    columns,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_COLUMNS: tl.constexpr,
+):
+    """One program normalises BLOCK_ROWS whole rows, held in registers from load to store.
+
+    logits_pointer: (rows, columns), any strides; columns <= BLOCK_COLUMNS.
+    probabilities_pointer: (rows, columns), contiguous.
+    """
+    row = tl.program_id(0).to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)[:, None]
+    column = tl.arange(0, BLOCK_COLUMNS)[None, :].to(tl.int64)
+    inside = (row < rows) & (column < columns)
+
+    logits = tl.load(
+        logits_pointer + row * logits_row_stride + column * logits_column_stride,
+        mask=inside,
+        other=-float("inf"),
+        eviction_policy="evict_first",
+    ).to(tl.float32)
+
+    # Subtract before scaling: maximum * LOG2_E, rounded, would be off by 5e-4 at logits of 1e4.
+    # In a row of only -inf this is -inf - (-inf), so the row is NaN, as in PyTorch.
+    maximum = tl.max(logits, axis=1)[:, None]
+    exponentials = tl.exp2((logits - maximum) * LOG2_E)
+    probabilities = exponentials * (1.0 / tl.sum(exponentials, axis=1)[:, None])
+
+    tl.store(
+        probabilities_pointer + row * columns + column,
+        probabilities.to(probabilities_pointer.dtype.element_ty),
+        mask=inside,
+    )
+
+
+@triton.jit
+def softmax_forward_two_pass_kernel(
+    logits_pointer,
+    probabilities_pointer,
+    logits_row_stride,
+    logits_column_stride,
+    columns,
+    BLOCK_COLUMNS: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """One program normalises one row: it finds maximum and sum in one pass, and divides in a second.
+
+    logits_pointer: (rows, columns), any strides.
+    probabilities_pointer: (rows, columns), contiguous.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    logits_row_pointer = logits_pointer + row * logits_row_stride
+    probabilities_row_pointer = probabilities_pointer + row * columns
+
+    maximum = tl.full((), -float("inf"), tl.float32)
+    partial_sums = tl.zeros((BLOCK_COLUMNS,), tl.float32)
+    for start in tl.range(0, columns, BLOCK_COLUMNS, num_stages=STAGES):
+        column = (start + tl.arange(0, BLOCK_COLUMNS)).to(tl.int64)
+        logits = tl.load(
+            logits_row_pointer + column * logits_column_stride,
+            mask=column < columns,
+            other=-float("inf"),
+            eviction_policy="evict_last",  # read again below: then it should come from L2
+        ).to(tl.float32)
+        new_maximum = tl.maximum(maximum, tl.max(logits, axis=0))
+        # Blocks of only -inf at the start add 0. -inf - (-inf) would add NaN, so subtract 0 there.
+        shift = tl.where(new_maximum == -float("inf"), 0.0, new_maximum)
+        partial_sums *= tl.exp2((maximum - shift) * LOG2_E)
+        partial_sums += tl.exp2((logits - shift) * LOG2_E)
+        maximum = new_maximum
+
+    # In a row of only -inf the maximum is -inf here, so the row is NaN, as in PyTorch.
+    scale = 1.0 / tl.sum(partial_sums, axis=0)
+    for start in tl.range(0, columns, BLOCK_COLUMNS, num_stages=STAGES):
+        column = (start + tl.arange(0, BLOCK_COLUMNS)).to(tl.int64)
+        logits = tl.load(
+            logits_row_pointer + column * logits_column_stride,
+            mask=column < columns,
+            other=-float("inf"),
+            eviction_policy="evict_first",
+        ).to(tl.float32)
+        probabilities = tl.exp2((logits - maximum) * LOG2_E) * scale
+        tl.store(
+            probabilities_row_pointer + column,
+            probabilities.to(probabilities_pointer.dtype.element_ty),
+            mask=column < columns,
+        )
+
+
+@triton.jit
+def softmax_backward_kernel(
+    probabilities_pointer,
+    output_gradient_pointer,
+    input_gradient_pointer,
+    output_gradient_row_stride,
+    output_gradient_column_stride,
+    rows,
+    columns,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_COLUMNS: tl.constexpr,
+):
+    """One program computes the gradient of BLOCK_ROWS whole rows, held in registers.
+
+    probabilities_pointer, input_gradient_pointer: (rows, columns), contiguous;
+        columns <= BLOCK_COLUMNS.
+    output_gradient_pointer: (rows, columns), any strides, also 0.
+    """
+    row = tl.program_id(0).to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)[:, None]
+    column = tl.arange(0, BLOCK_COLUMNS)[None, :].to(tl.int64)
+    inside = (row < rows) & (column < columns)
+
+    probabilities = tl.load(
+        probabilities_pointer + row * columns + column,
+        mask=inside,
+        other=0.0,
+        eviction_policy="evict_first",
+    ).to(tl.float32)
+    output_gradient = tl.load(
+        output_gradient_pointer + row * output_gradient_row_stride + column * output_gradient_column_stride,
+        mask=inside,
+        other=0.0,
+        eviction_policy="evict_first",
+    ).to(tl.float32)
+
+    dot = tl.sum(probabilities * output_gradient, axis=1)[:, None]
+    input_gradient = probabilities * (output_gradient - dot)
+
+    tl.store(
+        input_gradient_pointer + row * columns + column,
+        input_gradient.to(input_gradient_pointer.dtype.element_ty),
+        mask=inside,
+    )
+
+
+@triton.jit
+def softmax_backward_two_pass_kernel(
+    probabilities_pointer,
+    output_gradient_pointer,
+    input_gradient_pointer,
+    output_gradient_row_stride,
+    output_gradient_column_stride,
+    columns,
+    BLOCK_COLUMNS: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """One program computes the gradient of one row: the dot product in one pass, the rest in a second.
+
+    probabilities_pointer, input_gradient_pointer: (rows, columns), contiguous.
+    output_gradient_pointer: (rows, columns), any strides, also 0.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    probabilities_row_pointer = probabilities_pointer + row * columns
+    output_gradient_row_pointer = output_gradient_pointer + row * output_gradient_row_stride
+    input_gradient_row_pointer = input_gradient_pointer + row * columns
+
+    partial_dots = tl.zeros((BLOCK_COLUMNS,), tl.float32)
+    for start in tl.range(0, columns, BLOCK_COLUMNS, num_stages=STAGES):
+        column = (start + tl.arange(0, BLOCK_COLUMNS)).to(tl.int64)
+        inside = column < columns
+        probabilities = tl.load(
+            probabilities_row_pointer + column,
+            mask=inside,
+            other=0.0,
+            eviction_policy="evict_last",  # both are read again below: then from L2
+        ).to(tl.float32)
+        output_gradient = tl.load(
+            output_gradient_row_pointer + column * output_gradient_column_stride,
+            mask=inside,
+            other=0.0,
+            eviction_policy="evict_last",
+        ).to(tl.float32)
+        partial_dots += probabilities * output_gradient
+
+    dot = tl.sum(partial_dots, axis=0)
+    for start in tl.range(0, columns, BLOCK_COLUMNS, num_stages=STAGES):
+        column = (start + tl.arange(0, BLOCK_COLUMNS)).to(tl.int64)
+        inside = column < columns
+        probabilities = tl.load(
+            probabilities_row_pointer + column,
+            mask=inside,
+            other=0.0,
+            eviction_policy="evict_first",
+        ).to(tl.float32)
+        output_gradient = tl.load(
+            output_gradient_row_pointer + column * output_gradient_column_stride,
+            mask=inside,
+            other=0.0,
+            eviction_policy="evict_first",
+        ).to(tl.float32)
+        input_gradient = probabilities * (output_gradient - dot)
+        tl.store(
+            input_gradient_row_pointer + column,
+            input_gradient.to(input_gradient_pointer.dtype.element_ty),
+            mask=inside,
+        )
+
+
+# Launchers
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The part of a (rows, columns) matrix that one program holds at a time."""
+
+    rows: int
+    """Rows of one program, a power of two; 1 where a row takes two passes."""
+    columns: int
+    """Columns, a power of two; fewer than the row has means two passes."""
+    warps: int
+    """Warps that share the tile."""
+    stages: int = 1
+    """Loads in flight in the loops of a two-pass kernel; unused in one pass."""
+
+
+def forward_tile(columns: int) -> Tile:
+    """The tile of the forward for rows of `columns` elements."""
+    width = triton.next_power_of_2(columns)
+    if width <= 1024:
+        # TODO-MEASURE: 4096 elements a program; <x> % of a device copy at 262144 x 128.
+        return Tile(rows=4096 // max(width, 64), columns=width, warps=4)
+    if width <= 65536:
+        # TODO-MEASURE: the most warps up to 32 that leave each thread 16 elements or more.
+        return Tile(rows=1, columns=width, warps=min(32, max(4, width // 512)))
+    # TODO-MEASURE: a row no longer fits the register file (64 registers a thread at 32 warps).
+    return Tile(rows=1, columns=8192, warps=16, stages=2)
+
+
+def backward_tile(columns: int) -> Tile:
+    """The tile of the backward, which holds two values a column where the forward holds one."""
+    width = triton.next_power_of_2(columns)
+    if width <= 1024:
+        # TODO-MEASURE: 2048 elements a program; <x> % of a device copy at 262144 x 128.
+        return Tile(rows=2048 // max(width, 64), columns=width, warps=4)
+    if width <= 32768:
+        # TODO-MEASURE: the most warps up to 32 that leave each thread 8 elements or more.
+        return Tile(rows=1, columns=width, warps=min(32, max(4, width // 256)))
+    # TODO-MEASURE: two rows no longer fit the register file (64 registers a thread at 32 warps).
+    return Tile(rows=1, columns=8192, warps=16, stages=2)
+
+
+def launch_softmax_forward(logits: torch.Tensor, probabilities: torch.Tensor, tile: Tile) -> None:
+    """Write the softmax of each row of `logits` to `probabilities`.
+
+    Both (rows, columns) with at least one element; `probabilities` is contiguous.
+    """
+    rows, columns = logits.shape
+    if columns <= tile.columns:
+        softmax_forward_kernel[(triton.cdiv(rows, tile.rows),)](
+            logits,
+            probabilities,
+            logits.stride(0),
+            logits.stride(1),
+            rows,
+            columns,
+            BLOCK_ROWS=tile.rows,
+            BLOCK_COLUMNS=tile.columns,
+            num_warps=tile.warps,
+        )
+    else:
+        softmax_forward_two_pass_kernel[(rows,)](
+            logits,
+            probabilities,
+            logits.stride(0),
+            logits.stride(1),
+            columns,
+            BLOCK_COLUMNS=tile.columns,
+            STAGES=tile.stages,
+            num_warps=tile.warps,
+        )
+
+
+def launch_softmax_backward(
+    probabilities: torch.Tensor,
+    output_gradient: torch.Tensor,
+    input_gradient: torch.Tensor,
+    tile: Tile,
+) -> None:
+    """Write probabilities * (output_gradient - row sum of their product) to `input_gradient`.
+
+    All (rows, columns) with at least one element; all but `output_gradient` are contiguous.
+    """
+    rows, columns = probabilities.shape
+    if columns <= tile.columns:
+        softmax_backward_kernel[(triton.cdiv(rows, tile.rows),)](
+            probabilities,
+            output_gradient,
+            input_gradient,
+            output_gradient.stride(0),
+            output_gradient.stride(1),
+            rows,
+            columns,
+            BLOCK_ROWS=tile.rows,
+            BLOCK_COLUMNS=tile.columns,
+            num_warps=tile.warps,
+        )
+    else:
+        softmax_backward_two_pass_kernel[(rows,)](
+            probabilities,
+            output_gradient,
+            input_gradient,
+            output_gradient.stride(0),
+            output_gradient.stride(1),
+            columns,
+            BLOCK_COLUMNS=tile.columns,
+            STAGES=tile.stages,
+            num_warps=tile.warps,
+        )
+
+
+def as_rows(x: torch.Tensor) -> torch.Tensor:
+    """x (..., columns) as (rows, columns): a view where its strides allow one, else a copy."""
+    return x.reshape(-1, x.shape[-1])
+
+
+class Softmax(torch.autograd.Function):
+    """Connects the two directions to autograd. Keeps the probabilities, not the logits."""
+
+    @staticmethod
+    def forward(ctx, x: torch.Tensor) -> torch.Tensor:
+        """x (..., columns) to probabilities of the same shape and dtype, contiguous."""
+        probabilities = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+        if x.numel() > 0:  # a grid of 0 programs is a launch error
+            tile = forward_tile(x.shape[-1])
+            launch_softmax_forward(as_rows(x), as_rows(probabilities), tile)
+        ctx.save_for_backward(probabilities)
+        return probabilities
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, output_gradient: torch.Tensor) -> torch.Tensor:
+        """output_gradient (..., columns), any strides, to the gradient of x, contiguous."""
+        (probabilities,) = ctx.saved_tensors
+        input_gradient = torch.empty_like(probabilities)
+        if probabilities.numel() > 0:
+            launch_softmax_backward(
+                as_rows(probabilities),
+                as_rows(output_gradient),
+                as_rows(input_gradient),
+                backward_tile(probabilities.shape[-1]),
+            )
+        return input_gradient
+
+
+def softmax(x: torch.Tensor) -> torch.Tensor:
+    """Softmax over the last dimension: exp(x - max) / sum(exp(x - max)) of each row.
+
+    x: (..., columns), any strides, float32, float16 or bfloat16, finite or -inf. Returns a new
+    contiguous tensor of the same shape and dtype, computed in float32. Differentiable once.
+    A -inf entry gives 0, a row of only -inf NaN.
+
+    Raises ValueError for another dtype, and for a tensor without a last dimension.
+    """
+    if x.dtype not in DTYPES:
+        found = str(x.dtype).removeprefix("torch.")
+        raise ValueError(f"softmax takes float32, float16 or bfloat16, got {found}")
+    if x.dim() == 0:
+        raise ValueError("softmax takes 1 dimension or more, got 0 dimensions")
+    return Softmax.apply(x)

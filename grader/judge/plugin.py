@@ -68,6 +68,7 @@ class CaseResult:
 
 
 JUDGE = pytest.StashKey[Judge]()
+OWN_JUDGE = pytest.StashKey[bool]()
 CURRENT = pytest.StashKey[tuple[str, CheckProcess]]()
 
 
@@ -93,6 +94,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if JUDGE not in config.stash:
         machine = Machine.here()
         device = "cuda" if uses_gpu(machine) else "cpu"
+        config.stash[OWN_JUDGE] = True
         config.stash[JUDGE] = Judge(
             folder=submission_folder(config.rootpath / config.getini("submission")),
             device=device,
@@ -105,8 +107,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Leave no process behind."""
-    if JUDGE in config.stash:
+    """Leave no process behind, where the judge is our own."""
+    if config.stash.get(OWN_JUDGE, False):
         config.stash[JUDGE].servers.close()
 
 

@@ -1,8 +1,8 @@
 """Softmax over the last dimension, with its backward.
 
 `softmax` is the graded function. The kernels come in pairs: a row (or several short ones) held in
-registers from load to store, and a long row read twice, block by block. `forward_tile` and
-`backward_tile` choose; the launchers take any `Tile`: one narrower than the row means two passes.
+registers from load to store, and a long row read twice, block by block. `choose_tile` decides; the
+launchers take any `Tile`: one narrower than the row means two passes.
 """
 
 from dataclasses import dataclass
@@ -68,7 +68,6 @@ def softmax_forward_two_pass_kernel(
     logits_column_stride,
     columns,
     BLOCK_COLUMNS: tl.constexpr,
-    STAGES: tl.constexpr,
 ):
     """One program normalises one row: it finds maximum and sum in one pass, and divides in a second.
 
@@ -81,7 +80,7 @@ def softmax_forward_two_pass_kernel(
 
     maximum = tl.full((), -float("inf"), tl.float32)
     partial_sums = tl.zeros((BLOCK_COLUMNS,), tl.float32)
-    for start in tl.range(0, columns, BLOCK_COLUMNS, num_stages=STAGES):
+    for start in range(0, columns, BLOCK_COLUMNS):
         column = (start + tl.arange(0, BLOCK_COLUMNS)).to(tl.int64)
         logits = tl.load(
             logits_row_pointer + column * logits_column_stride,
@@ -98,7 +97,7 @@ def softmax_forward_two_pass_kernel(
 
     # In a row of only -inf the maximum is -inf here, so the row is NaN, as in PyTorch.
     scale = 1.0 / tl.sum(partial_sums, axis=0)
-    for start in tl.range(0, columns, BLOCK_COLUMNS, num_stages=STAGES):
+    for start in range(0, columns, BLOCK_COLUMNS):
         column = (start + tl.arange(0, BLOCK_COLUMNS)).to(tl.int64)
         logits = tl.load(
             logits_row_pointer + column * logits_column_stride,
@@ -168,7 +167,6 @@ def softmax_backward_two_pass_kernel(
     output_gradient_column_stride,
     columns,
     BLOCK_COLUMNS: tl.constexpr,
-    STAGES: tl.constexpr,
 ):
     """One program computes the gradient of one row: the dot product in one pass, the rest in a second.
 
@@ -181,7 +179,7 @@ def softmax_backward_two_pass_kernel(
     input_gradient_row_pointer = input_gradient_pointer + row * columns
 
     partial_dots = tl.zeros((BLOCK_COLUMNS,), tl.float32)
-    for start in tl.range(0, columns, BLOCK_COLUMNS, num_stages=STAGES):
+    for start in range(0, columns, BLOCK_COLUMNS):
         column = (start + tl.arange(0, BLOCK_COLUMNS)).to(tl.int64)
         inside = column < columns
         probabilities = tl.load(
@@ -199,7 +197,7 @@ def softmax_backward_two_pass_kernel(
         partial_dots += probabilities * output_gradient
 
     dot = tl.sum(partial_dots, axis=0)
-    for start in tl.range(0, columns, BLOCK_COLUMNS, num_stages=STAGES):
+    for start in range(0, columns, BLOCK_COLUMNS):
         column = (start + tl.arange(0, BLOCK_COLUMNS)).to(tl.int64)
         inside = column < columns
         probabilities = tl.load(
@@ -235,34 +233,19 @@ class Tile:
     """Columns, a power of two; fewer than the row has means two passes."""
     warps: int
     """Warps that share the tile."""
-    stages: int = 1
-    """Loads in flight in the loops of a two-pass kernel; unused in one pass."""
 
 
-def forward_tile(columns: int) -> Tile:
-    """The tile of the forward for rows of `columns` elements."""
+def choose_tile(columns: int) -> Tile:
+    """The tile for rows of `columns` elements, forward and backward. Figures: docs/measurements.md."""
+    if columns > 32_768:
+        # Two passes. Larger blocks win (60 % of a copy at 4096 columns, 64 % at 16 384, of 131 072):
+        # fewer steps, and more bytes in flight in each.
+        return Tile(rows=1, columns=16_384, warps=32)
     width = triton.next_power_of_2(columns)
-    if width <= 1024:
-        # TODO-MEASURE: 4096 elements a program; <x> % of a device copy at 262144 x 128.
-        return Tile(rows=4096 // max(width, 64), columns=width, warps=4)
-    if width <= 65536:
-        # TODO-MEASURE: the most warps up to 32 that leave each thread 16 elements or more.
-        return Tile(rows=1, columns=width, warps=min(32, max(4, width // 512)))
-    # TODO-MEASURE: a row no longer fits the register file (64 registers a thread at 32 warps).
-    return Tile(rows=1, columns=8192, warps=16, stages=2)
-
-
-def backward_tile(columns: int) -> Tile:
-    """The tile of the backward, which holds two values a column where the forward holds one."""
-    width = triton.next_power_of_2(columns)
-    if width <= 1024:
-        # TODO-MEASURE: 2048 elements a program; <x> % of a device copy at 262144 x 128.
-        return Tile(rows=2048 // max(width, 64), columns=width, warps=4)
-    if width <= 32768:
-        # TODO-MEASURE: the most warps up to 32 that leave each thread 8 elements or more.
-        return Tile(rows=1, columns=width, warps=min(32, max(4, width // 256)))
-    # TODO-MEASURE: two rows no longer fit the register file (64 registers a thread at 32 warps).
-    return Tile(rows=1, columns=8192, warps=16, stages=2)
+    # Short rows share a program until it has 1024 elements: 96 to 101 % of a copy at 128 columns.
+    rows = max(1, 1024 // width)
+    # 16 elements a thread and 16 warps at most: with 32, too few programs fit on an SM to hide the loads.
+    return Tile(rows=rows, columns=width, warps=min(max(rows * width // 512, 2), 16))
 
 
 def launch_softmax_forward(logits: torch.Tensor, probabilities: torch.Tensor, tile: Tile) -> None:
@@ -291,7 +274,6 @@ def launch_softmax_forward(logits: torch.Tensor, probabilities: torch.Tensor, ti
             logits.stride(1),
             columns,
             BLOCK_COLUMNS=tile.columns,
-            STAGES=tile.stages,
             num_warps=tile.warps,
         )
 
@@ -329,7 +311,6 @@ def launch_softmax_backward(
             output_gradient.stride(1),
             columns,
             BLOCK_COLUMNS=tile.columns,
-            STAGES=tile.stages,
             num_warps=tile.warps,
         )
 
@@ -347,7 +328,7 @@ class Softmax(torch.autograd.Function):
         """x (..., columns) to probabilities of the same shape and dtype, contiguous."""
         probabilities = torch.empty(x.shape, dtype=x.dtype, device=x.device)
         if x.numel() > 0:  # a grid of 0 programs is a launch error
-            tile = forward_tile(x.shape[-1])
+            tile = choose_tile(x.shape[-1])
             launch_softmax_forward(as_rows(x), as_rows(probabilities), tile)
         ctx.save_for_backward(probabilities)
         return probabilities
@@ -363,7 +344,7 @@ class Softmax(torch.autograd.Function):
                 as_rows(probabilities),
                 as_rows(output_gradient),
                 as_rows(input_gradient),
-                backward_tile(probabilities.shape[-1]),
+                choose_tile(probabilities.shape[-1]),
             )
         return input_gradient
 

@@ -22,15 +22,14 @@ def main() -> None:
     os.set_inheritable(control.fileno(), False)
     gc.disable()  # a fifth of the import time is garbage collection that finds nothing
     import numpy
+    import probe  # noqa: F401  (imported here, as all of these, so that children find them when the path is gone)
     import protocol
     import torch
     import triton
+    import verbs  # noqa: F401
 
     if sys.argv[2] == "cpu":
-        import probe  # noqa: F401  (kernels must be decorated while TRITON_INTERPRET is set)
-        import triton.runtime.interpreter
         import watch  # noqa: F401
-    import verbs  # noqa: F401  (imported here, so that children find it when the path is gone)
 
     sys.path.remove(os.path.dirname(os.path.abspath(__file__)))
     gc.enable()

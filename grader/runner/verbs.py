@@ -34,7 +34,7 @@ class Child:
         if device == "cpu" and "triton" in sys.modules:
             import watch
 
-            self.watch = watch.Watch("/")
+            self.watch = watch.Watch()
             self.watch.install()
 
     def serve(self, conversation: socket.socket) -> None:
@@ -94,8 +94,11 @@ class Child:
             return
         import watch
 
-        regions = watch.guarded_regions(self.storages.blocks, named)
-        self.watch.begin(regions, header["order"], header["shuffle_seed"])
+        guards = [
+            watch.Region.guarded(block, [(name, tensor) for place, name, tensor in named if place == index])
+            for index, block in enumerate(self.storages.blocks)
+        ]
+        self.watch.begin(guards, header["order"], header["shuffle_seed"])
 
     def _gradients(
         self, header: dict[str, Any], tensors: list[torch.Tensor], results: list[object]

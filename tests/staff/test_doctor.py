@@ -127,42 +127,42 @@ FINDINGS = {
         replace(SERVER, torch="2.13.0+cpu", torch_cuda=None),
         SERVER,
         "problem",
-        "torch 2.13.0+cpu is a CPU wheel",
+        "is a CPU wheel",
         "uv sync, or: pip install --force-reinstall torch==2.13.0",
     ),
     "a driver of the CUDA before": (
         replace(SERVER, driver_cuda="12.8"),
         SERVER,
         "problem",
-        "needs a driver with CUDA 13.0 or newer, this one has CUDA 12.8",
+        "needs a driver with CUDA 13.0 or newer",
         'driver 580 or newer, or stay on the CPU: CUDA_VISIBLE_DEVICES=""',
     ),
     "a driver below Windows": (
         replace(SERVER, driver_cuda="12.8", wsl=True),
         replace(SERVER, wsl=True),
         "problem",
-        "this one has CUDA 12.8",
+        "needs a driver with CUDA 13.0 or newer",
         "driver 580 or newer in Windows",
     ),
     "a card that CUDA 13 dropped": (
         replace(SERVER, gpus=(V100,)),
         replace(SERVER, gpus=(T4,)),
         "problem",
-        "it cannot use Tesla V100-SXM2-16GB (capability 7.0)",
+        "needs capability 7.5",
         "Use a newer GPU",
     ),
     "no bfloat16": (
         replace(SERVER, gpus=(T4,)),
         replace(SERVER, gpus=(A100,)),
         "note",
-        "Tesla T4 (capability 7.5) has no bfloat16",
+        "has no bfloat16 tensor cores",
         "float16 covers the same code",
     ),
     "little shared memory": (
         replace(SERVER, gpus=(RTX4090,)),
         replace(SERVER, gpus=(A100,)),
         "note",
-        "RTX 4090 has 99 KB of shared memory per block",
+        "large tiles do not fit",
         "num_stages",
     ),
     "no C compiler": (
@@ -188,7 +188,7 @@ FINDINGS = {
     ),
     "a driver without a GPU": (
         replace(SERVER, gpus=()),
-        SERVER,
+        LAPTOP,
         "note",
         "There is no GPU",
         "does CUDA_VISIBLE_DEVICES hide it?",
@@ -204,6 +204,31 @@ FINDINGS = {
     "kernels on the GPU": (SERVER, LAPTOP, "ok", "Kernels run on the GPU", ""),
     "WSL": (replace(LAPTOP, wsl=True), LAPTOP, "ok", "Linux under WSL on x86_64, Python 3.12.3", ""),
 }
+DETAILS = {
+    "both versions of CUDA": (
+        replace(SERVER, driver_cuda="12.8"),
+        "(CUDA 13.0) needs",
+        "this one has CUDA 12.8",
+    ),
+    "the card that is too old": (
+        replace(SERVER, gpus=(V100,)),
+        "V100-SXM2-16GB (capability 7.0)",
+        "CUDA 13.0",
+    ),
+    "the card without bfloat16": (
+        replace(SERVER, gpus=(T4,)),
+        "Tesla T4 (capability 7.5) has no bfloat16",
+        "",
+    ),
+    "how little shared memory": (replace(SERVER, gpus=(RTX4090,)), "RTX 4090 has 99 KB", "an H100: 227"),
+    "the CPU wheel": (
+        replace(SERVER, torch="2.13.0+cpu", torch_cuda=None),
+        "torch 2.13.0+cpu is a CPU wheel",
+        "",
+    ),
+    "the glibc that is too old": (replace(LAPTOP, glibc="2.27", triton=None), "with glibc 2.27", ""),
+    "the Python that is too old": (replace(LAPTOP, python="3.10.14"), "Python 3.10.14 is too old", ""),
+}
 MACHINES = [machine for row in FINDINGS.values() for machine in row[:2]]
 
 
@@ -211,26 +236,27 @@ def findings_with(machine: Machine, words: str) -> list[Finding]:
     return [finding for finding in examine(machine) if words in finding.sentence]
 
 
-@pytest.mark.parametrize(
-    ("machine", "_neighbour", "level", "words", "remedy"), FINDINGS.values(), ids=FINDINGS
-)
+@pytest.mark.parametrize(("machine", "_neighbour", "level", "words", "remedy"), FINDINGS.values(), ids=FINDINGS)
 def test_a_finding_appears_once_on_its_machine_with_its_remedy(machine, _neighbour, level, words, remedy):
     (finding,) = findings_with(machine, words)
     assert finding.level == level
     assert remedy in finding.remedy
 
 
-@pytest.mark.parametrize(
-    ("_machine", "neighbour", "level", "words", "remedy"), FINDINGS.values(), ids=FINDINGS
-)
+@pytest.mark.parametrize(("_machine", "neighbour", "level", "words", "remedy"), FINDINGS.values(), ids=FINDINGS)
 def test_a_finding_does_not_appear_on_the_neighbouring_machine(_machine, neighbour, level, words, remedy):
     assert [finding for finding in findings_with(neighbour, words) if remedy in finding.remedy] == []
 
 
-@pytest.mark.parametrize("machine", MACHINES)
-def test_every_sentence_is_one_line_of_ascii_and_every_problem_has_a_remedy(machine):
-    for finding in examine(machine):
-        assert (finding.sentence + finding.remedy).isascii() and "\n" not in finding.sentence + finding.remedy
+@pytest.mark.parametrize(("machine", "first", "second"), DETAILS.values(), ids=DETAILS)
+def test_a_sentence_names_what_was_found(machine, first, second):
+    assert [finding for finding in findings_with(machine, first) if second in finding.sentence]
+
+
+def test_every_sentence_is_one_line_of_ascii_and_every_problem_has_a_remedy():
+    for finding in [finding for machine in MACHINES for finding in examine(machine)]:
+        assert (finding.sentence + finding.remedy).isascii()
+        assert "\n" not in finding.sentence + finding.remedy
         assert finding.sentence.endswith(".")
         assert finding.remedy or finding.level == "ok"
 
@@ -267,7 +293,8 @@ def test_where_there_is_no_triton_nobody_is_told_to_install_it_or_that_kernels_a
 )
 def test_the_reason_why_no_kernel_runs_is_one_of_the_problems_found(machine, words):
     reason = can_run_kernels(machine)
-    assert reason is not None and words in reason
+    assert reason is not None
+    assert words in reason
     assert [finding.level for finding in examine(machine) if finding.sentence == reason] == ["problem"]
 
 
@@ -335,9 +362,8 @@ def rendered(findings: list[Finding], encoding: str = "utf-8", **options: Any) -
     return stream.getvalue().decode(encoding)
 
 
-@pytest.mark.parametrize("machine", MACHINES)
-def test_findings_fit_80_columns_of_plain_ascii_in_a_pipe(machine):
-    text = rendered(examine(machine), encoding="ascii", width=80)
+def test_findings_fit_80_columns_of_plain_ascii_in_a_pipe():
+    text = "".join(rendered(examine(machine), encoding="ascii", width=80) for machine in MACHINES)
     assert "\x1b" not in text
     assert max(map(len, text.splitlines())) <= 80
 
@@ -345,9 +371,7 @@ def test_findings_fit_80_columns_of_plain_ascii_in_a_pipe(machine):
 def test_every_finding_and_remedy_is_printed_whole():
     machine = replace(SERVER, driver_cuda="12.8", gpus=(T4,))
     words = rendered(examine(machine), width=80).split()
-    expected = [
-        word for f in examine(machine) for word in (f.level, *f.sentence.split(), "->", *f.remedy.split())
-    ]
+    expected = [word for f in examine(machine) for word in (f.level, *f.sentence.split(), "->", *f.remedy.split())]
     assert [word for word in words if word != "->"] == [word for word in expected if word != "->"]
 
 
@@ -444,6 +468,12 @@ def test_the_cuda_of_torch_is_read_from_its_version_file(monkeypatch, tmp_path, 
 def test_wsl_is_known_by_its_kernel(monkeypatch, release, wsl):
     monkeypatch.setattr(platform, "release", lambda: release)
     assert Machine.here().wsl is wsl
+
+
+@pytest.mark.parametrize(("libc", "glibc"), [(("glibc", "2.36"), "2.36"), (("musl", "1.2.5"), None), (("", ""), None)])
+def test_only_glibc_counts_as_glibc(monkeypatch, libc, glibc):
+    monkeypatch.setattr(platform, "libc_ver", lambda: libc)
+    assert Machine.here().glibc == glibc
 
 
 def test_headers_are_there_when_python_h_lies_in_the_include_folder(monkeypatch, tmp_path):

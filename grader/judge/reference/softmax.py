@@ -20,14 +20,15 @@ TOLERANCES = {
 LONG_ROW = 8192
 LONG_ROW_RMS = 5e-5
 
-# Derivation. dx = y·(dy − Σ dy·y). A kernel may save y rounded to its dtype, as PyTorch does: then up to
-# 1.9 roundoffs for standard normal logits, where one that recomputes y stays within 1. Half precision inside shows
-# when dy has a mean m: the sum is about m, rounded to it by m roundoffs, and m cancels in dy − Σ. With m = 8
-# that is well over the limit of 4. float32: right kernels have rms 1e-7 (m = 8: 1e-6), in float16 inside 4e-4.
+# Derivation. dx = y·(dy − Σ dy·y). A kernel may save y rounded to its dtype, as PyTorch does: then it is up to
+# 1.9 roundoffs off for standard normal logits, where one that recomputes y stays within 1. Half precision inside
+# shows when dy has a mean m: the sum is about m, rounded by m roundoffs, and m cancels in dy − Σ. With m = 8 that
+# is 50 roundoffs and more; the rounded y's errors in the sum grow alike, to 5 in 50 draws. So the limit is 12.
+# float32: right kernels have rms 1e-7 (m = 8: 1e-6), with float16 inside 4e-4.
 GRADIENT_TOLERANCES = {
     torch.float32: Tolerance(max=1e-4, rms=1e-5),
-    torch.float16: Tolerance(max=4 * ROUNDOFF[torch.float16]),
-    torch.bfloat16: Tolerance(max=4 * ROUNDOFF[torch.bfloat16]),
+    torch.float16: Tolerance(max=12 * ROUNDOFF[torch.float16]),
+    torch.bfloat16: Tolerance(max=12 * ROUNDOFF[torch.bfloat16]),
 }
 
 

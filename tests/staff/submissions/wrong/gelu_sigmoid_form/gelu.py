@@ -1,0 +1,19 @@
+"""The coarse approximation x sigmoid(1.702 x)."""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def gelu_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i, mask=i < n).to(tl.float32)
+    tl.store(y_ptr + i, x * tl.sigmoid(1.702 * x), mask=i < n)
+
+
+def gelu(x):
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    gelu_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
+    return y

@@ -1,0 +1,350 @@
+"""Law 6: a tolerance is proven. Run with `-s` to see every check's margins.
+
+Each value check's cases are drawn and its references harvested, without a submission. Then fake answers must be
+refused (zeros, a constant, another draw's answer, one moved element, lower precision, ...) and two independent
+right implementations must be accepted, by a factor of 1.3 for 16-bit dtypes and 3 for float32.
+"""
+
+import importlib.util
+import inspect
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
+
+import pytest
+import torch
+
+from grader.judge.compare import assert_matches
+from grader.judge.expected import Expected
+from grader.judge.plugin import case_seed
+from grader.judge.reference import gelu as gelu_reference
+from grader.judge.reference import softmax as softmax_reference
+from grader.judge.replies import TensorEntry
+from grader.judge.submission import Result
+from grader.judge.tolerance import measure
+from grader.judge.verdict import Outcome, Verdict
+from tests.staff.conftest import ROOT
+
+FILES = [
+    ROOT / folder / f"test_{problem}.py" for folder in ("tests", "grader/hidden") for problem in ("gelu", "softmax")
+]
+DRAWS = 10
+PRECISION_DRAWS = 50
+MARGIN = {torch.float32: 3.0, torch.float16: 1.3, torch.bfloat16: 1.3}
+
+
+class Anything:
+    """A submission whose functions give nothing: the comparison is replaced by a harvest."""
+
+    def __getattr__(self, name: str) -> "Anything":
+        return self
+
+    def __call__(self, *arguments: object, **options: object) -> "Anything":
+        return self
+
+    def __iter__(self) -> Iterator[object]:
+        return iter((None, None))
+
+
+@dataclass(frozen=True)
+class Check:
+    """A check function and its parametrisation."""
+
+    module: ModuleType
+    name: str
+
+    @property
+    def function(self) -> Callable[..., None]:
+        return getattr(self.module, self.name)
+
+    @property
+    def precision(self) -> bool:
+        return any(mark.name == "precision" for mark in getattr(self.function, "pytestmark", ()))
+
+    def __str__(self) -> str:
+        return f"{self.module.__name__.removeprefix('test_')}.{self.name.removeprefix('test_')}"
+
+    def references(self, seed: int) -> list[tuple[str, Expected]]:
+        """Every reference that the check compares with, for one draw of all its cases."""
+        harvest: list[tuple[str, Expected]] = []
+        [mark] = [mark for mark in self.function.pytestmark if mark.name == "parametrize"]
+        argument, values = mark.args
+        original = self.module.assert_matches
+        try:
+            for value in values:
+                generator = torch.Generator().manual_seed(case_seed(seed, str(value)))
+                self.module.assert_matches = lambda _, expected, previous=None, v=value: harvest.append(
+                    (str(v), expected)
+                )
+                self.function(Anything(), lambda case, g=generator: case.draw(g), **{argument: value})
+        finally:
+            self.module.assert_matches = original
+        return harvest
+
+
+def value_checks() -> list[Check]:
+    """All checks that compare values."""
+    found = []
+    for path in FILES:
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        names = [name for name, _ in inspect.getmembers(module, inspect.isfunction) if name.startswith("test_")]
+        found += [Check(module, name) for name in names if "assert_matches" in inspect.getsource(getattr(module, name))]
+    return found
+
+
+CHECKS = value_checks()
+
+
+@cache
+def references(check: Check) -> list[tuple[str, Expected]]:
+    return check.references(seed=1)
+
+
+def result(tensor: torch.Tensor) -> Result:
+    """An answer of the runner."""
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return Result("the answer", TensorEntry(kind="tensor", dtype=dtype, shape=list(tensor.shape), device="cpu"), tensor)
+
+
+def refused(tensor: torch.Tensor, expected: Expected) -> bool:
+    try:
+        assert_matches(result(tensor), expected)
+    except Outcome as outcome:
+        assert outcome.verdict is Verdict.FAIL
+        return True
+    return False
+
+
+def right(expected: Expected) -> torch.Tensor:
+    """The reference, rounded to the answer's dtype."""
+    return expected.values.to(expected.dtype)
+
+
+def telling(expected: Expected) -> bool:
+    """Whether a reference has elements, and a size to be relative to."""
+    finite = expected.values[expected.values.isfinite()]
+    return finite.numel() > 1 and bool((finite != finite[0]).any())
+
+
+def constant(expected: Expected) -> torch.Tensor:
+    finite = expected.values[expected.values.isfinite()]
+    return torch.full_like(right(expected), float(finite.mean()))
+
+
+def rows_swapped(expected: Expected) -> torch.Tensor:
+    return right(expected).flip(0)
+
+
+FAKES = {
+    "zeros": lambda expected: torch.zeros_like(right(expected)),
+    "the mean": constant,
+    "rows swapped": rows_swapped,
+    "float64": lambda expected: expected.values,
+    "one row too few": lambda expected: right(expected)[:-1],
+    "a broadcastable shape": lambda expected: right(expected)[None],
+}
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=str)
+@pytest.mark.parametrize("fake", FAKES)
+def test_every_value_check_refuses_a_fake_answer(check, fake):
+    told = [expected for _, expected in references(check) if telling(expected) and expected.values.dim()]
+    assert told, "a check without a telling case checks nothing"
+    assert any(refused(FAKES[fake](expected), expected) for expected in told)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=str)
+def test_every_value_check_refuses_the_answer_to_another_draw(check):
+    others = check.references(seed=2)
+    pairs = zip(references(check), others, strict=True)
+    assert any(telling(mine) and refused(right(other), mine) for (_, mine), (_, other) in pairs)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=str)
+def test_every_case_refuses_one_element_moved_by_its_rows_size(check):
+    for words, expected in references(check):
+        for index in borders(expected):
+            moved = right(expected)
+            row = expected.values[index[:-1]] if expected.by_row else expected.values
+            size = row[row.isfinite()].square().mean().sqrt()
+            moved[index] = (expected.values[index] + size).to(moved.dtype)
+            if size > 0 and bool(moved[index].isfinite()) and moved[index] != right(expected)[index]:
+                assert refused(moved, expected), f"{words}: element {index} moved by {float(size):g}"
+
+
+def borders(expected: Expected) -> list[tuple[int, ...]]:
+    """First, last, middle and the neighbours of every power of two: where tiles begin and end."""
+    count = expected.values.numel()
+    powers = range(4, 20, 1 if count < 100_000 else 3)
+    flat = {0, count - 1, count // 2} | {(1 << power) + side for power in powers for side in (-1, 0)}
+    places = [divmod_index(place, expected.values.shape) for place in sorted(flat) if 0 <= place < count]
+    return [index for index in places if expected.values[index].isfinite()]
+
+
+def divmod_index(place: int, shape: torch.Size) -> tuple[int, ...]:
+    index = []
+    for size in reversed(shape):
+        index.append(place % size)
+        place //= size
+    return tuple(reversed(index))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("check", CHECKS, ids=str)
+def test_every_case_refuses_one_element_that_is_not_finite(check, value):
+    for words, expected in references(check):
+        for index in borders(expected)[:3]:
+            broken = right(expected)
+            broken[index] = value
+            assert refused(broken, expected), f"{words}: {value} at {index}"
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=str)
+def test_negative_zero_and_any_strides_are_accepted(check):
+    for words, expected in references(check):
+        answer = right(expected)
+        negative = torch.where(answer == 0, -torch.zeros_like(answer), answer)
+        assert not refused(negative, expected), words
+        if answer.dim() == 2:
+            assert not refused(answer.t().contiguous().t(), expected), words
+
+
+def test_where_the_reference_is_zero_only_zero_is_right():
+    x = torch.zeros(10)
+    expected = gelu_reference.gelu(x)
+    assert not refused(torch.zeros(10), expected)
+    assert refused(torch.full((10,), 1e-30), expected)
+
+
+# Right implementations, independent of the reference and of each other: float32 inside, rounded at the end.
+
+
+def gelu_by_library(x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.gelu(x.float(), approximate="tanh").to(x.dtype)
+
+
+def gelu_by_exp2(x: torch.Tensor) -> torch.Tensor:
+    v = x.float()
+    return (v / (1 + torch.exp2(-2.302208198 * (v + 0.044715 * v * v * v)))).to(x.dtype)
+
+
+def softmax_by_library(x: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(x.float(), -1).to(x.dtype)
+
+
+def softmax_by_blocks(x: torch.Tensor) -> torch.Tensor:
+    """exp2(x·c − m·c), summed block by block."""
+    c = math.log2(math.e)
+    maximum = x.float().amax(-1, keepdim=True)
+    power = torch.exp2(x.float() * c - maximum * c)
+    total = torch.zeros_like(maximum)
+    for block in power.split(128, -1):
+        total = total + block.sum(-1, keepdim=True)
+    return (power * (1 / total)).to(x.dtype)
+
+
+def gradient_recomputed(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    y, d = torch.softmax(x.float(), -1), dy.float()
+    return (y * (d - (d * y).sum(-1, keepdim=True))).to(x.dtype)
+
+
+def gradient_from_rounded(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    y, d = softmax_by_blocks(x).float(), dy.float()
+    return (y * d - y * (d * y).sum(-1, keepdim=True)).to(x.dtype)
+
+
+RIGHT = {
+    gelu_reference._tanh_form: (gelu_by_library, gelu_by_exp2),
+    softmax_reference._softmax: (softmax_by_library, softmax_by_blocks),
+    softmax_reference._gradient: (gradient_recomputed, gradient_from_rounded),
+}
+
+
+# The next lower precision: float32 computed in float16, and 16 bits computed in 16 bits throughout.
+
+
+def lower(dtype: torch.dtype) -> torch.dtype:
+    return torch.float16 if dtype == torch.float32 else dtype
+
+
+def gelu_low(x: torch.Tensor) -> torch.Tensor:
+    v = x.to(lower(x.dtype))
+    return (0.5 * v * (1 + torch.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v * v * v)))).to(x.dtype)
+
+
+def softmax_low(x: torch.Tensor) -> torch.Tensor:
+    v = x.to(lower(x.dtype))
+    power = torch.exp(v - v.amax(-1, keepdim=True))
+    return (power / sum_low(power)).to(x.dtype)
+
+
+def gradient_low(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    y, d = softmax_low(x).to(lower(x.dtype)), dy.to(lower(x.dtype))
+    return (y * (d - sum_low(d * y))).to(x.dtype)
+
+
+def sum_low(terms: torch.Tensor) -> torch.Tensor:
+    """Blocks of 128 summed by a tree, added up one after the other, each rounded."""
+    total = torch.zeros_like(terms[..., :1])
+    for block in terms.split(128, -1):
+        total = total + block.sum(-1, keepdim=True)
+    return total
+
+
+LOW = {
+    gelu_reference._tanh_form: gelu_low,
+    softmax_reference._softmax: softmax_low,
+    softmax_reference._gradient: gradient_low,
+}
+
+
+def excess(answer: torch.Tensor, expected: Expected) -> float:
+    return measure(answer, expected.values, expected.tolerance, expected.by_row).excess(expected.tolerance)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=str)
+def test_two_right_implementations_stay_well_under_every_limit(check):
+    worst = dict.fromkeys(MARGIN, 0.0)
+    for seed in range(PRECISION_DRAWS if check.precision else DRAWS):
+        for words, expected in check.references(seed):
+            if expected.values.numel() == 0:
+                continue
+            for implementation in RIGHT[expected.formula]:
+                answer = implementation(*expected.arguments)
+                assert not refused(answer, expected), f"{words}: {implementation.__name__}, seed {seed}"
+                if telling(expected):
+                    worst[expected.dtype] = max(worst[expected.dtype], excess(answer, expected))
+    print(f"\n{check}: right implementations reach", *(f"{d}: {w:.2f}" for d, w in worst.items() if w), "of the limit")
+    for dtype, reached in worst.items():
+        assert reached <= 1 / MARGIN[dtype], f"{dtype}: {reached:.2f} of the limit"
+
+
+@pytest.mark.parametrize("check", [check for check in CHECKS if check.precision], ids=str)
+def test_a_precision_check_refuses_the_next_lower_precision(check):
+    least = dict.fromkeys(MARGIN, math.inf)
+    for seed in range(PRECISION_DRAWS):
+        most: dict[tuple[torch.dtype, object], float] = {}
+        for _, expected in check.references(seed):
+            key = (expected.dtype, expected.formula)
+            answer = LOW[expected.formula](*expected.arguments)
+            most[key] = max(most.get(key, 0.0), excess(answer, expected))
+        for (dtype, formula), reached in most.items():
+            if formula is not softmax_reference._softmax or "gradient" not in str(check):  # its y is checked elsewhere
+                least[dtype] = min(least[dtype], reached)
+    print(f"\n{check}: lower precision reaches", *(f"{d}: {m:.1f}" for d, m in least.items() if m < math.inf), "x the limit")
+    for dtype, reached in least.items():
+        assert reached >= MARGIN[dtype], f"{dtype}: {reached:.2f} times the limit"
+
+
+def test_each_function_and_dtype_has_a_precision_check():
+    covered = {
+        (expected.formula, expected.dtype)
+        for check in CHECKS
+        if check.precision
+        for _, expected in references(check)
+    }
+    assert covered >= {(formula, dtype) for formula in LOW for dtype in MARGIN}

@@ -1,11 +1,12 @@
 """The commands, thin: parse, start the runner, run, show. `check` is the default.
 
-Exit codes: 0 all passed, 1 something failed, 2 usage, 3 the grader's own fault.
+Exit codes: 0 all passed, 1 something failed, 2 usage, 3 the grader's own fault, 130 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
 
 import difflib
+import gc
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 PASSED, FAILED, USAGE, OURS = 0, 1, 2, 3
+STOPPED = 130  # by Ctrl-C, as shells report it
 
 app = typer.Typer(add_completion=False, no_args_is_help=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -75,6 +77,9 @@ def run(names: tuple[str, ...], submission: Path, seed: int | None, json: Path |
         servers.start()  # imports torch while this process does
     try:
         result = _judge(rubric, names, submission, seed, servers, cannot_run, staff)
+    except KeyboardInterrupt:
+        print("Stopped before the first check.", file=sys.stderr)
+        raise typer.Exit(STOPPED) from None
     finally:
         servers.close()
     _finish(result, rubric, json, staff)
@@ -88,6 +93,7 @@ def _judge(
     from grader.judge.run import JudgeFailed, Selection, run_checks
     from grader.terminal import Progress, make_console
 
+    gc.enable()  # see grader/__main__.py
     judge = Judge(submission_folder(submission), servers.device, servers, rubric, seed, cannot_run)
     try:
         with Progress(make_console(), rubric) as progress:
@@ -104,6 +110,8 @@ def _finish(result: Result, rubric: Rubric, json: Path | None, staff: bool) -> N
     if json:
         result.write(json)
     show_result(result, rubric, make_console(), staff, json)
+    if result.run.stopped:
+        raise typer.Exit(STOPPED)
     verdicts = {check.verdict for check in result.checks}
     if Verdict.GRADER_ERROR in verdicts:
         raise typer.Exit(OURS)

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, model_valida
 from grader.judge.verdict import Verdict
 from grader.rubric import Visibility
 
-SCHEMA = "grader.result/1"
+Schema = Literal["grader.result/1"]
 
 Points = Annotated[Decimal, PlainSerializer(float, return_type=float, when_used="json")]
 
@@ -111,13 +111,14 @@ class Run(Record):
     ended_at: str
     host: str
     wall_s: float
-    phases: dict[str, float] = {}
+    phases: dict[str, float] = {}  # seconds
+    stopped: bool = False  # by Ctrl-C: checks that had not ended are missing
 
 
 class Result(Record):
     """One run of checks on one submission."""
 
-    schema_: Literal["grader.result/1"] = Field(default=SCHEMA, alias="schema", serialization_alias="schema")
+    schema_: Schema = Field(default="grader.result/1", alias="schema", serialization_alias="schema")
     assignment: str
     submission: SubmissionInfo
     grader: GraderInfo

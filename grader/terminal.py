@@ -36,7 +36,7 @@ class PlainStream:
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
-        self.encoding = stream.encoding or "utf-8"
+        self.encoding = getattr(stream, "encoding", None) or "utf-8"
 
     def write(self, text: str) -> int:
         try:
@@ -109,7 +109,8 @@ def problem_table(rows: Sequence[tuple[str, Verdict | None]], points: dict[str, 
     table.add_column("points" if points else "", justify="right")
     for problem in dict.fromkeys(problem for problem, _ in rows):
         verdicts = [verdict for name, verdict in rows if name == problem]
-        passed, todo, skipped = (verdicts.count(kind) for kind in (Verdict.PASS, Verdict.TODO, Verdict.SKIPPED))
+        passed, todo = verdicts.count(Verdict.PASS), verdicts.count(Verdict.TODO)
+        skipped = sum(verdict is not None and not verdict.scored for verdict in verdicts)
         failed = sum(verdict is not None for verdict in verdicts) - passed - todo - skipped
         last = points[problem] if points else f"{sum(v is not None for v in verdicts)} of {len(verdicts)}"
         table.add_row(
@@ -190,6 +191,8 @@ def _show_total(result: Result, rubric: Rubric, console: Console, staff: bool) -
     skipped = [check for check in result.checks if check.verdict is Verdict.SKIPPED]
     passed = sum(check.verdict is Verdict.PASS for check in scored)
     kind = "" if staff else "public "
+    if result.run.stopped:
+        console.print(Text("Stopped: what had not ended is missing here and counts nothing.", style="yellow"))
     console.print(
         Text(f"{passed} of {len(scored)} {kind}checks passed: {result.score.raw:.2f} of {result.score.max:.2f} points",
              style="bold")

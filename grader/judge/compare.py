@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from grader.judge.causes import Evidence, likely_cause
+from grader.judge.causes import Cause, Evidence, likely_cause
 from grader.judge.expected import Expected
 from grader.judge.output import clean
 from grader.judge.replies import NoneEntry, OtherEntry, Raised
@@ -14,10 +14,13 @@ from grader.judge.verdict import Outcome, Verdict
 from grader.judge.wording import raised_outcome
 
 
-def assert_matches(result: Result, expected: Expected, previous: Expected | None = None) -> None:
+def assert_matches(
+    result: Result, expected: Expected, previous: Expected | None = None, cause: Cause | None = None
+) -> None:
     """Hold a result against the reference: form first, then every element.
 
-    `previous` is what the call before should have given, so that a stale answer can be told.
+    `previous` is the right answer of the call before, so that a stale answer can be told. `cause` is given where the
+    check itself tells why an answer is wrong, because everything else was right a moment ago.
     """
     got = _plain_tensor(result)
     _assert_form(result, got, expected)
@@ -25,7 +28,7 @@ def assert_matches(result: Result, expected: Expected, previous: Expected | None
     if errors.within(expected.tolerance):
         return
     stale = previous.values if previous and previous.values.shape == got.shape else None
-    cause = likely_cause(Evidence(got, expected, errors, result.accesses, stale))
+    cause = cause or likely_cause(Evidence(got, expected, errors, result.accesses, stale))
     raise Outcome(
         Verdict.FAIL,
         _what_is_wrong(result.name, got, expected, errors),
@@ -44,11 +47,16 @@ def assert_raises(outcome: Raised | Result, kind: str, naming: tuple[str, ...]) 
             hint=f"raise {kind} with a message that names {' and '.join(naming)}", cause="no_exception",
         )  # fmt: skip
     if outcome.type != kind:
-        raise raised_outcome(outcome, f"a {kind} is due here")
+        other = raised_outcome(outcome, f"a {kind} is due here")
+        if other.verdict is Verdict.FAIL:
+            other.cause = "wrong_exception"
+            other.hint = f"raise {kind} with a message that names {' and '.join(naming)}"
+        raise other
     missing = [word for word in naming if word not in outcome.message]
     if missing:
+        said = clean(outcome.message, 200)
         raise Outcome(
-            Verdict.FAIL, f"the message of the {kind} does not name {' and '.join(missing)}: {clean(outcome.message, 200)}",
+            Verdict.FAIL, f"the message of the {kind} does not name {' and '.join(missing)}: {said}",
             hint="say what was found and what is allowed", cause="unclear_exception",
         )  # fmt: skip
 

@@ -75,7 +75,7 @@ def first_change(tensor: torch.Tensor, returned: memoryview) -> Change | None:
         low, high = int(positions.min()), int(positions.max())
         past = first - high if first > high else min(first - low, 0)
         return Change(None, past, len(changed))
-    return Change(None, first - tensor.storage_offset() + 1, len(changed))
+    return Change(None, first - int(tensor.storage_offset()) + 1, len(changed))
 
 
 def _signed(pattern: int, itemsize: int) -> int:

@@ -43,6 +43,7 @@ class Judge:
     cannot_run: str | None = None  # why kernels cannot run on this machine
     here: bool = False
     seeds: dict[str, int] = field(default_factory=dict)
+    waited_s: float = 0.0  # for replies of the submission
 
     def seed_of(self, check: str) -> int:
         """The seed of one check's inputs, recorded so that it can be replayed."""
@@ -68,6 +69,7 @@ class CaseResult:
 
 
 JUDGE = pytest.StashKey[Judge]()
+OUTCOME = pytest.StashKey[Outcome]()
 OWN_JUDGE = pytest.StashKey[bool]()
 CURRENT = pytest.StashKey[tuple[str, CheckProcess]]()
 
@@ -152,26 +154,34 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     current = item.session.stash.get(CURRENT, None)
     if current and (nextitem is None or check_of(nextitem) != current[0]):
         current[1].close()
+        item.config.stash[JUDGE].waited_s += current[1].spent_s
         del item.session.stash[CURRENT]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Turn an outcome into a plain failure: its words are the report, and pytest need not format a traceback."""
+    try:
+        return (yield)
+    except Outcome as outcome:
+        item.stash[OUTCOME] = outcome
+        seed = item.config.stash[JUDGE].seed_of(check_of(item) or "")
+        pytest.fail(f"{words_of(item)}\n{outcome}\n[{outcome.verdict}; --seed {seed}]", pytrace=False)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Attach the case's result to the report, and show an outcome's words instead of a traceback."""
+    """Attach the case's result to the report."""
     report = yield
     if (check := check_of(item)) is None or call.when == "teardown":
         return report
     if call.when == "setup" and call.excinfo is None:
         return report
-    outcome = _outcome(call)
     report.grader_case = CaseResult(  # type: ignore[attr-defined]
-        check, title_of(item), visibility_of(item), words_of(item), outcome, call.duration
+        check, title_of(item), visibility_of(item), words_of(item), _outcome(item, call), call.duration
     )
-    if call.excinfo is not None and isinstance(call.excinfo.value, Outcome):
-        seed = item.config.stash[JUDGE].seed_of(check)
-        report.longrepr = f"{words_of(item)}\n{outcome}\n[{outcome.verdict if outcome else ''}; --seed {seed}]"
     return report
 
 
@@ -211,7 +221,7 @@ def check_of(item: Any) -> str | None:
 
 def title_of(item: Any) -> str:
     """The first line of a check's docstring."""
-    return (item.function.__doc__ or item.originalname).strip().splitlines()[0]
+    return str(item.function.__doc__ or item.originalname).strip().splitlines()[0]
 
 
 def visibility_of(item: pytest.Item) -> Visibility:
@@ -220,7 +230,7 @@ def visibility_of(item: pytest.Item) -> Visibility:
 
 def words_of(item: Any) -> str:
     """A case in the problem's terms."""
-    return item.callspec.id if hasattr(item, "callspec") else ""
+    return str(item.callspec.id) if hasattr(item, "callspec") else ""
 
 
 def submission_folder(path: Path) -> Path:
@@ -242,13 +252,13 @@ def _process(request: pytest.FixtureRequest) -> CheckProcess:
     return session.stash[CURRENT][1]
 
 
-def _outcome(call: pytest.CallInfo[None]) -> Outcome | None:
+def _outcome(item: pytest.Item, call: pytest.CallInfo[None]) -> Outcome | None:
     """What an item's end means: nothing (passed), a check's outcome, a skip, or a fault of ours."""
     if call.excinfo is None:
         return None
+    if outcome := item.stash.get(OUTCOME, None):
+        return outcome
     error = call.excinfo.value
-    if isinstance(error, Outcome):
-        return error
     if isinstance(error, pytest.skip.Exception):
         return Outcome(Verdict.SKIPPED, str(error))
     reason = str(error) if isinstance(error, RunnerBroken) else f"{type(error).__name__}: {error}"

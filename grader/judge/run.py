@@ -29,7 +29,6 @@ from grader.rubric import Rubric, Visibility
 
 ROOT = Path(grader.__file__).resolve().parent.parent
 CHECKS = {Visibility.PUBLIC: ROOT / "tests", Visibility.HIDDEN: ROOT / "grader" / "hidden"}
-ATTEMPTS = 2  # of a check that ends in grader_error
 
 
 class JudgeFailed(Exception):
@@ -58,6 +57,7 @@ class Recorder:
     cases: list[CaseResult] = field(default_factory=list)
     titles: dict[str, tuple[str, Visibility]] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
+    stopped: bool = False
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_configure(self, config: pytest.Config) -> None:
@@ -66,6 +66,9 @@ class Recorder:
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
             self.errors.append(str(report.longrepr))
+
+    def pytest_keyboard_interrupt(self) -> None:
+        self.stopped = True
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         for item in session.items:
@@ -109,11 +112,14 @@ def run_checks(judge: Judge, checks: Sequence[str], listener: Listener, submissi
     Raises `JudgeFailed` or `RunnerBroken` where no check can be run at all.
     """
     started, clock = datetime.now(UTC), time.monotonic()
+    if not judge.cannot_run:
+        judge.servers.ready()  # if not even a kernel of our own runs, no check is to blame
+    start_s = time.monotonic() - clock
     recorder = _run_pytest(judge, checks, listener)
     by_check = _by_check(recorder.cases)
     runs = dict.fromkeys(by_check, 1)
     again = [check for check in by_check if _verdict(by_check[check]) is Verdict.GRADER_ERROR]
-    if again and ATTEMPTS > 1:
+    if again and not recorder.stopped:
         second = _by_check(_run_pytest(judge, again, listener).cases)
         by_check |= second
         runs |= dict.fromkeys(second, 2)
@@ -141,6 +147,8 @@ def run_checks(judge: Judge, checks: Sequence[str], listener: Listener, submissi
             ended_at=datetime.now(UTC).isoformat(timespec="seconds"),
             host=platform.node(),
             wall_s=round(time.monotonic() - clock, 3),
+            phases={"start": round(start_s, 3), "submission": round(judge.waited_s, 3)},
+            stopped=recorder.stopped,
         ),
     )  # fmt: skip
 

@@ -53,6 +53,7 @@ class Servers:
         from grader.judge.child import RunnerChild
         from grader.judge.parcel import Parcel
         from grader.judge.verdict import Outcome
+        from grader.runner.protocol import Malformed
 
         x = torch.randn(100)
         parcel = Parcel.of({"x": x})
@@ -69,7 +70,7 @@ class Servers:
             if not torch.equal(answer, 2 * x):
                 raise RunnerBroken("a kernel of our own gives a wrong answer here")
             return time.monotonic() - start
-        except (Outcome, replies.Malformed, ValueError) as error:
+        except (Outcome, Malformed, ValueError) as error:
             raise RunnerBroken(f"a kernel of our own does not run here: {error}") from None
         finally:
             child.end()

@@ -21,6 +21,7 @@ from grader.judge.replies import Access, Answered, Entry, Loaded, Raised, Tensor
 from grader.judge.servers import Servers
 from grader.judge.verdict import Outcome, Verdict
 from grader.judge.wording import changed_outcome, raised_outcome
+from grader.runner.protocol import Malformed
 
 
 @dataclass
@@ -184,7 +185,7 @@ class Function:
             raise self.process.malformed("a reply of the wrong kind")
         try:
             return Results.of(reply, payload, parcel, leaves, self.process.servers.device)
-        except replies.Malformed as error:
+        except Malformed as error:
             raise self.process.malformed(str(error)) from None
 
 
@@ -203,7 +204,7 @@ class Results:
         entries = [entry for entries in fields for entry in entries if isinstance(entry, TensorEntry)]
         tensors, returned = replies.split(entries, [part.nbytes for part in parcel.parts], payload)
         if not reply.outputs or len(reply.gradients) != len(leaves):
-            raise replies.Malformed("a reply with too few results")
+            raise Malformed("a reply with too few results")
         accesses = tuple(reply.accesses)
         if changed := parcel.first_change(returned):
             raise changed_outcome(*changed, accesses)

@@ -14,6 +14,7 @@ constants, single moved elements and the next lower precision do not.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -88,7 +89,7 @@ def _disagreement(unequal: torch.Tensor, tolerance: Tolerance) -> float:
     if tolerance.disagree is None:
         return 0.0
     count, expected = unequal.numel(), tolerance.disagree * unequal.numel()
-    chance = 2 + 3 * expected**0.5
+    chance = 2 + 3 * math.sqrt(expected)
     return max(float(unequal.sum()) - chance, 0.0) / count
 
 

@@ -15,8 +15,47 @@ KNOWN_ERRORS = (
         "give autotune a single configuration when triton.knobs.runtime.interpret is true",
     ),
     (
-        "only 0-dimensional arrays can be converted", "numpy and triton do not fit together here",
-        "run `python -m grader doctor`: it names the versions and the command that mends them",
+        "only 0-dimensional arrays can be converted",
+        "a function of Python's math or numpy got a whole tile, or numpy and triton do not fit together",
+        "inside a kernel use tl.exp, tl.sqrt and the like; is there no such call, run `python -m grader doctor`",
+    ),
+    (
+        "arange's range must be a power of 2", "a tile has a power of two as its length",
+        "round up with triton.next_power_of_2, and mask the elements that do not exist",
+    ),
+    (
+        "Expected dtype ['fp32', 'fp64'] but got", "this function of Triton takes float32 only",
+        "compute in float32: .to(tl.float32) after the load",
+    ),
+    (
+        "has no attribute 'tanh'", "Triton's language has no tanh",
+        "tanh(u) is 2 * tl.sigmoid(2 * u) - 1, which does not overflow",
+    ),
+    (
+        "for ** or pow()", "tiles have no power operator", "multiply: x * x * x",
+    ),
+    (
+        "'NoneType'", "a function gave None: in Triton's interpreter every function of libdevice does",
+        "libdevice needs a GPU: use tl.sigmoid, tl.exp, tl.erf and the like, which run everywhere",
+    ),
+    (
+        "exceeds dtype primitive_bitwidth (1 bits)", "Triton's interpreter cannot pass a bool to a kernel",
+        "declare that parameter as tl.constexpr",
+    ),
+    (
+        "values to unpack", "the tensor has another number of dimensions here",
+        "any number of dimensions may come: x.reshape(-1, x.shape[-1]) makes rows of them",
+    ),
+    (
+        "view size is not compatible", "the elements of this tensor do not lie in one piece",
+        "use x.contiguous() or x.reshape(...) in place of view",
+    ),
+    (
+        "cannot reshape tensor of 0 elements", "a size is 0 here",
+        "return an empty result before the launch where x.numel() is 0",
+    ),
+    (
+        "by zero", "a size may be 0 here", "return an empty result before the launch where x.numel() is 0",
     ),
 )  # fmt: skip
 
@@ -30,8 +69,8 @@ def raised_outcome(reply: Raised, doing: str = "") -> Outcome:
     detail = clean(reply.traceback)
     if reply.out_of_memory:
         return Outcome(
-            Verdict.OUT_OF_MEMORY, f"memory ran out: {said}{place}", hint="allocate no more than inputs and outputs need",
-            where=where, detail=detail,
+            Verdict.OUT_OF_MEMORY, f"memory ran out: {said}{place}",
+            hint="allocate no more than inputs and outputs need", where=where, detail=detail,
         )  # fmt: skip
     if reply.type == "NotImplementedError":
         return Outcome(Verdict.TODO, f"not written yet{place}", where=where)
@@ -46,9 +85,8 @@ def raised_outcome(reply: Raised, doing: str = "") -> Outcome:
         found = describe_access(reply.accesses[-1])
         said, why, hint, cause = "a store outside every tensor", found.why, found.hint, found.name
         where, place = found.where, ""
-    return Outcome(
-        Verdict.FAIL, f"{doing + ': ' if doing else ''}{said}{place}", why, hint, cause=cause, where=where, detail=detail
-    )
+    message = f"{doing + ': ' if doing else ''}{said}{place}"
+    return Outcome(Verdict.FAIL, message, why, hint, cause=cause, where=where, detail=detail)
 
 
 def changed_outcome(name: str, change: Change, accesses: tuple[Access, ...] = ()) -> Outcome:

@@ -5,8 +5,8 @@ import triton
 import triton.language as tl
 
 
-@triton.jit
-def double_kernel(input_pointer, output_pointer, elements, BLOCK: tl.constexpr):
+@triton.jit  # type: ignore[untyped-decorator]
+def double_kernel(input_pointer, output_pointer, elements, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     """One program doubles BLOCK elements."""
     element = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = element < elements

@@ -56,7 +56,7 @@ def describe(value: object) -> dict[str, Any]:
     return {"kind": "tensor", "dtype": dtype, "shape": list(value.shape), "device": value.device.type}
 
 
-def pack(value: torch.Tensor) -> memoryview:
+def pack(value: Any) -> memoryview:
     """The elements of a tensor in row-major order, as bytes."""
     plain = value.detach().contiguous().cpu().reshape(-1)
-    return memoryview(plain.view(torch.uint8).numpy()) if plain.numel() else memoryview(b"")
+    return plain.view(torch.uint8).numpy().data if plain.numel() else memoryview(b"")

@@ -125,8 +125,7 @@ class Child:
         parts = []
         for field, values in (("outputs", results), ("gradients", gradients), ("earlier", earlier)):
             reply[field] = [describe(value) for value in values]
-            tensors = zip(reply[field], values, strict=True)
-            parts += [pack(value) for entry, value in tensors if entry["kind"] == "tensor"]
+            parts += [pack(value) for value in values if describe(value)["kind"] == "tensor"]
         return reply, parts + [pack(block) for block in self.storages.blocks]
 
     def describe_exception(self, error: BaseException) -> dict[str, Any]:

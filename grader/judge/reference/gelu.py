@@ -46,18 +46,7 @@ def _without_cube(x: torch.Tensor) -> torch.Tensor:
     return 0.5 * x * (1 + torch.tanh(_SLOPE * x))
 
 
-def _exponentials_overflow(x: torch.Tensor) -> torch.Tensor:
-    """tanh as (e²ᵘ − 1)/(e²ᵘ + 1), in float32: ∞/∞ is NaN once e²ᵘ passes 3.4e38."""
-    power = torch.exp(2 * _inner(x.float()))
-    return 0.5 * x.float() * (1 + (power - 1) / (power + 1))
-
-
 MISTAKES = (
-    Mistake(
-        "overflow", _exponentials_overflow,
-        "exp overflows to infinity for large x, and inf / inf is NaN",
-        "rewrite tanh so that the exponent is never large and positive: x / (1 + exp(-2u)) has no such quotient",
-    ),
     Mistake(
         "erf_form", _erf_form, "these are the values of the erf form of GeLU",
         "compute the tanh form: 0.5 * x * (1 + tanh(sqrt(2/pi) * (x + 0.044715 * x**3)))",

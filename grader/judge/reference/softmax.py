@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from grader.judge.expected import Expected, Mistake
+from grader.judge.expected import Expected, Formula, Mistake
 from grader.judge.tolerance import ROUNDOFF, Tolerance
 
 # Derivation. float32: right kernels have rms 5e-7 up to 8192 columns and 4e-6 at 65 536 (the order of the sum);
@@ -19,6 +19,7 @@ TOLERANCES = {
 }
 LONG_ROW = 8192
 LONG_ROW_RMS = 5e-5
+COMMON_BLOCKS = (128, 256, 512, 1024, 2048, 4096, 8192)  # columns; of tiles that do not follow the row's length
 
 # Derivation. dx = y·(dy − Σ dy·y). A kernel may save y rounded to its dtype, as PyTorch does: then it is up to
 # 1.9 roundoffs off for standard normal logits, where one that recomputes y stays within 1. Half precision inside
@@ -41,15 +42,33 @@ def _without_maximum(x: torch.Tensor) -> torch.Tensor:
     return power / power.sum(-1, keepdim=True)
 
 
-def _padding_counts(x: torch.Tensor) -> torch.Tensor:
-    """The row padded with zeros to a power of two, as a load without `other` gives it on the interpreter."""
-    columns = x.shape[-1]
-    padded = torch.nn.functional.pad(x.double(), (0, (1 << (columns - 1).bit_length()) - columns))
-    return torch.softmax(padded, dim=-1)[..., :columns]
+def _global_maximum(x: torch.Tensor) -> torch.Tensor:
+    """In float32, where a row far below the largest logit of all underflows to 0 / 0."""
+    power = torch.exp(x.float() - x.float().max())
+    return power / power.sum(-1, keepdim=True)
+
+
+def _padding_counts(block: int | None) -> Formula:
+    """The row padded with zeros to whole blocks, or to a power of two: a load without `other` on the interpreter."""
+
+    def padded_softmax(x: torch.Tensor) -> torch.Tensor:
+        columns = x.shape[-1]
+        padding = -columns % block if block else (1 << (columns - 1).bit_length()) - columns
+        return torch.softmax(torch.nn.functional.pad(x.double(), (0, padding)), dim=-1)[..., :columns]
+
+    return padded_softmax
+
+
+def _empty_rows_zero(x: torch.Tensor) -> torch.Tensor:
+    return torch.where((x == -torch.inf).all(-1, keepdim=True), 0.0, _softmax(x))
 
 
 def _first_dimension(x: torch.Tensor) -> torch.Tensor:
     return torch.softmax(x.double(), dim=0)
+
+
+def _all_but_first_dimension(x: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(x.double().reshape(x.shape[0], -1), dim=-1).reshape(x.shape)
 
 
 def _base_two(x: torch.Tensor) -> torch.Tensor:
@@ -68,13 +87,30 @@ MISTAKES = (
         "subtract the row's maximum from every element first; the result is the same and exp stays at most 1",
     ),
     Mistake(
-        "padding_counted", _padding_counts,
-        "the padded columns of the block are counted as logits of 0 in the row's sum",
-        "load with other=-float('inf'), so that exp gives 0 for the columns that do not exist",
+        "global_maximum", _global_maximum,
+        "the maximum of the whole input is subtracted: exp underflows in rows far below it, and 0 / 0 is NaN",
+        "subtract from each row its own maximum",
+    ),
+    Mistake(
+        "empty_row", _empty_rows_zero, "rows of -inf only come out as zeros, all others are right",
+        "a row of -inf only gives NaN, as in PyTorch: pad with -float('inf') and divide without a guard",
+    ),
+    *(
+        Mistake(
+            "padding_counted", _padding_counts(block),
+            "the padded columns of the block are counted as logits of 0 in the row's sum",
+            "load with other=-float('inf'), so that exp gives 0 for the columns that do not exist",
+        )
+        for block in (None, *COMMON_BLOCKS)
     ),
     Mistake(
         "wrong_dimension", _first_dimension, "these are the values of a softmax over the first dimension",
         "normalise over the last dimension: each row sums to 1",
+    ),
+    Mistake(
+        "flattened_dimensions", _all_but_first_dimension,
+        "these are the values of a softmax over all dimensions but the first",
+        "normalise over the last dimension only: x.reshape(-1, x.shape[-1]) has the rows",
     ),
     Mistake(
         "base_two", _base_two, "these are powers of 2, not of e",
@@ -111,6 +147,10 @@ def _gradient_passed_through(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     return dy.double()
 
 
+def _gradient_from_logits(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    return x.double() * (dy.double() - (dy.double() * x.double()).sum(-1, keepdim=True))
+
+
 GRADIENT_MISTAKES = (
     Mistake(
         "missing_row_sum", _gradient_without_sum, "the sum over the row is missing: this is y * dy",
@@ -119,6 +159,10 @@ GRADIENT_MISTAKES = (
     Mistake(
         "gradient_passed_through", _gradient_passed_through, "the incoming gradient is returned as it came",
         "the gradient is y * (dy - sum(dy * y)), the sum over the row",
+    ),
+    Mistake(
+        "logits_for_probabilities", _gradient_from_logits, "this is the formula with x in place of y",
+        "save y in the forward, ctx.save_for_backward(y), or compute it anew from x",
     ),
 )  # fmt: skip
 

@@ -1,0 +1,24 @@
+"""The output is float32 whatever the input."""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def softmax_kernel(x_ptr, y_ptr, columns, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    column = tl.arange(0, BLOCK)
+    mask = column < columns
+    x = tl.load(x_ptr + row * columns + column, mask=mask, other=-float("inf")).to(tl.float32)
+    e = tl.exp(x - tl.max(x, axis=0))
+    tl.store(y_ptr + row * columns + column, e / tl.sum(e, axis=0), mask=mask)
+
+
+def softmax(x):
+    x = x.contiguous()
+    y = torch.empty_like(x, dtype=torch.float32)
+    columns = x.shape[-1]
+    rows = x[..., 0].numel() if columns else 0
+    softmax_kernel[(rows,)](x, y, columns, BLOCK=triton.next_power_of_2(columns))
+    return y

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import gc
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,7 +22,7 @@ from grader.rubric import Rubric, RubricError
 if TYPE_CHECKING:
     from grader.result import Result
 
-ROOT = Path(__file__).resolve().parent.parent
+STUBS = Path(__file__).resolve().parent.parent / "assignment"
 PASSED, FAILED, USAGE, OURS = 0, 1, 2, 3
 STOPPED = 130  # by Ctrl-C, as shells report it
 
@@ -34,7 +35,7 @@ Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="also 
 @app.command()
 def check(
     names: Names = None,
-    submission: Annotated[Path, typer.Option(help="folder with the modules")] = ROOT / "assignment",
+    submission: Annotated[Path, typer.Option(help="folder with the modules")] = STUBS,
     seed: Annotated[int | None, typer.Option(min=0, help="draw the inputs from this seed")] = None,
     json: Json = None,
 ) -> None:
@@ -94,7 +95,8 @@ def _judge(
     from grader.terminal import Progress, make_console
 
     gc.enable()  # see grader/__main__.py
-    judge = Judge(submission_folder(submission), servers.device, servers, rubric, seed, cannot_run)
+    options = "" if submission == STUBS else f" --submission {shlex.quote(str(submission))}"
+    judge = Judge(submission_folder(submission), servers.device, servers, rubric, seed, cannot_run, options=options)
     try:
         with Progress(make_console(), rubric) as progress:
             return run_checks(judge, Selection(names, hidden=staff).checks(rubric), progress, submission.resolve().name)

@@ -130,6 +130,5 @@ def _parse(kind: type[Parsed], path: Path) -> Parsed:
     except yaml.YAMLError as error:
         raise RubricError(f"{path.name} is not YAML: {error}") from None
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise RubricError(f"{path.name}: {place}: {first['msg']}") from None
+        mistakes = (f"{'.'.join(map(str, mistake['loc']))}: {mistake['msg']}" for mistake in error.errors())
+        raise RubricError(f"{path.name}: {'; '.join(mistakes)}") from None

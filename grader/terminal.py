@@ -125,7 +125,7 @@ def show_result(result: Result, rubric: Rubric, console: Console, staff: bool, r
     rows = [(check.problem, check.verdict) for check in result.checks]
     points = {problem: _points(result, problem) for problem in rubric.problems}
     console.print(problem_table(rows, points, console))
-    for problem in rubric.problems:
+    for problem in dict.fromkeys(check.problem for check in result.checks):
         _show_failures([check for check in result.checks if check.problem == problem], rubric, console, staff)
     _show_total(result, rubric, console, staff)
     if result_file:
@@ -133,56 +133,55 @@ def show_result(result: Result, rubric: Rubric, console: Console, staff: bool, r
 
 
 def _show_failures(checks: Sequence[CheckResult], rubric: Rubric, console: Console, staff: bool) -> None:
-    """A block per failure; what fails in the same way as an earlier check of the problem takes a line."""
-    shown: dict[tuple[str | None, str], str] = {}
+    """A block per failure, in which checks of the problem that fail for the same reason are only named."""
+    for group in _by_reason(checks):
+        first, others = group[0], group[1:]
+        untouched = first.verdict is Verdict.TODO and len(group) == sum(check.verdict.scored for check in checks)
+        console.print()
+        verdict = (f"{first.verdict.replace('_', ' ')}  ", STYLES[first.verdict])
+        if untouched:
+            console.print(Text.assemble(verdict, f"{first.problem}: {first.message}"))
+            if first.hint:
+                console.print(Padding(Text(first.hint), (0, 0, 0, 6), expand=False))
+            continue
+        console.print(Text.assemble(verdict, (first.id, "bold"), f"  {first.title}"))
+        lines = _lines(first, rubric, staff)
+        if others:
+            lines.append(Text(f"the same: {', '.join(check.id for check in others)}", style="dim"))
+        for line in lines:
+            console.print(Padding(line, (0, 0, 0, 6), expand=False))
+        if first.replay:
+            again = Text(f"      again: {first.replay}", style="dim")
+            console.print(again, soft_wrap=True)  # in one piece, to be copied
+
+
+def _by_reason(checks: Sequence[CheckResult]) -> list[list[CheckResult]]:
+    """What did not pass, grouped by verdict and likely cause (by the message where no cause is told)."""
+    groups: dict[tuple[str, str], list[CheckResult]] = {}
     for check in checks:
-        if check.verdict in (Verdict.PASS, Verdict.SKIPPED):
-            continue
-        reason = (check.cause, check.message if check.verdict is not Verdict.FAIL else check.why or check.message)
-        head = Text.assemble((check.verdict.replace("_", " "), STYLES[check.verdict]), f"  {check.id}  ")
-        if reason in shown and any(reason):
-            console.print(head + Text(f"as {shown[reason]}", style="dim"))
-            continue
-        shown[reason] = check.id
-        if check.verdict is Verdict.TODO and len(shown) == 1 and all(c.verdict == check.verdict for c in checks if c.verdict.scored):
-            _show_untouched(check, checks, console)
-            return
-        console.print()
-        console.print(head + Text(check.title))
-        for line in _lines(check, rubric, staff):
-            console.print(Padding(line, (0, 0, 0, 6)))
-    if shown:
-        console.print()
-
-
-def _show_untouched(check: CheckResult, checks: Sequence[CheckResult], console: Console) -> None:
-    """All that ran of a problem is to do, for one reason."""
-    count = sum(other.verdict is Verdict.TODO for other in checks)
-    head = Text.assemble(("to do", STYLES[Verdict.TODO]), f"  {check.problem}: {check.message} ({count} checks)")
-    console.print(head)
-    if check.hint:
-        console.print(Padding(Text(check.hint), (0, 0, 0, 6)))
+        if check.verdict.scored and check.verdict is not Verdict.PASS:
+            reason = check.why or check.message or check.id
+            groups.setdefault((check.verdict, check.cause or reason), []).append(check)
+    return list(groups.values())
 
 
 def _lines(check: CheckResult, rubric: Rubric, staff: bool) -> list[Text]:
     """The lines of a failure: case, what, why, next, handout, replay."""
     lines = []
     if check.case:
-        of = f" ({check.failed_cases} of {check.cases} cases)" if check.cases > 1 else ""
+        of = f" ({check.failed_cases} of {check.cases} cases fail)" if check.cases > 1 else ""
         lines.append(Text(f"case: {check.case}{of}", style="dim"))
     lines += [Text(part) for part in (check.message,) if part]
     lines += [Text(f"likely: {check.why}") for _ in [0] if check.why]
     lines += [Text(f"try: {check.hint}") for _ in [0] if check.hint]
     if staff and check.visibility is Visibility.HIDDEN:
         lines += [Text(line, style="dim") for line in check.detail.splitlines()]
-    if check.printed.strip() and check.verdict is not Verdict.PASS:
+    if check.printed.strip():
         last = check.printed.strip().splitlines()[-3:]
         lines += [Text(f"printed: {line[:200]}", style="dim") for line in last]
     section = rubric.problems[check.problem].handout
     if check.visibility is Visibility.PUBLIC:
         lines.append(Text(f"handout: {section}", style="dim"))
-    if check.replay:
-        lines.append(Text(f"again: {check.replay}", style="dim"))
     return lines
 
 
@@ -191,6 +190,7 @@ def _show_total(result: Result, rubric: Rubric, console: Console, staff: bool) -
     skipped = [check for check in result.checks if check.verdict is Verdict.SKIPPED]
     passed = sum(check.verdict is Verdict.PASS for check in scored)
     kind = "" if staff else "public "
+    console.print()
     if result.run.stopped:
         console.print(Text("Stopped: what had not ended is missing here and counts nothing.", style="yellow"))
     console.print(
@@ -202,9 +202,9 @@ def _show_total(result: Result, rubric: Rubric, console: Console, staff: bool) -
     for reason in dict.fromkeys(check.message for check in skipped):
         names = [check.id for check in skipped if check.message == reason]
         console.print(f"Skipped, no points either way: {', '.join(names)}. {reason[:1].upper()}{reason[1:]}.")
-    errors = [check.id for check in result.checks if check.verdict is Verdict.GRADER_ERROR]
-    if errors:
-        console.print(Text(f"The grader itself failed on {', '.join(errors)}: not your fault, please report it.", "magenta"))
+    for check in [check for check in result.checks if check.verdict is Verdict.GRADER_ERROR]:
+        said = f"{check.id}: {check.message or check.detail}. Not your fault: please report it."
+        console.print(Text(said, style=STYLES[check.verdict]))
     console.print(Text(f"Coming later, not counted: speed, {', '.join(rubric.public.coming)}.", style="dim"))
 
 

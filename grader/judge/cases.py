@@ -70,10 +70,7 @@ def permuted(*order: int) -> Layout:
         in_memory = _contiguous(tuple(shape[dimension] for dimension in order))
         return [in_memory[order.index(dimension)] for dimension in range(len(shape))]
 
-    return Layout(f"permuted, memory order {order}", strides)
-
-
-TRANSPOSED = Layout("transposed (columns contiguous)", permuted(1, 0).strides)
+    return Layout("transposed" if order == (1, 0) else f"permuted, memory order {order}", strides)
 
 
 def expanded(dimension: int) -> Layout:
@@ -108,6 +105,9 @@ def normal(scale: float = 1.0, centre: float = 0.0) -> Values:
     return Values(words, lambda shape, generator: centre + scale * torch.randn(shape, generator=generator))
 
 
+STANDARD_NORMAL = normal()
+
+
 def uniform(bound: float) -> Values:
     """Uniform values of either sign, up to a bound."""
     return Values(
@@ -122,7 +122,7 @@ class Input:
     shape: Shape
     dtype: torch.dtype = torch.float32
     layout: Layout = CONTIGUOUS
-    values: Values = normal()
+    values: Values = STANDARD_NORMAL
 
     def __str__(self) -> str:
         size = " x ".join(map(str, self.shape)) if self.shape else "scalar"

@@ -15,7 +15,7 @@ from grader.judge import memory
 from grader.judge.expected import Expected
 from grader.judge.output import clean
 from grader.judge.replies import Access
-from grader.judge.tolerance import ROUNDOFF, Errors, measure
+from grader.judge.tolerance import ROUNDOFF, Errors
 from grader.judge.verdict import Where
 
 # A rival explains an answer that lies next to it (this far by rms, room for half precision), and this much closer
@@ -147,6 +147,42 @@ def _red_zone_read(evidence: Evidence) -> Cause | None:
     )  # fmt: skip
 
 
+def _overflow(evidence: Evidence) -> Cause | None:
+    """An element-wise function that is not finite from some size of its input on."""
+    arguments, got = evidence.expected.arguments, evidence.got
+    if len(arguments) != 1 or evidence.expected.by_row or arguments[0].shape != got.shape:
+        return None
+    x, broken = arguments[0].double(), _not_finite(evidence)
+    if min(int(broken.sum()), int((~broken).sum())) < 2:
+        return None  # one element is the largest by chance
+    same_sign = ~broken & torch.isin(x.sign(), x[broken].sign())
+    if bool((x[same_sign].abs() >= x[broken].abs().min()).any()):
+        return None
+    first = x[broken][x[broken].abs().argmin()]
+    return Cause(
+        "overflow",
+        f"every x from {float(first):.3g} on gives {float(got[broken][0]):g}: "
+        "an exponential or a power overflows to infinity, and inf / inf is NaN",
+        "compute in float32, and rewrite the formula so that the exponent is never large and positive: "
+        "1 / (1 + exp(-2u)) has no such quotient, (exp(2u) - 1) / (exp(2u) + 1) has",
+    )  # fmt: skip
+
+
+def _infinity_minus_infinity(evidence: Evidence) -> Cause | None:
+    """Whole rows are NaN, and those are the rows that begin with the most -inf."""
+    x, broken = evidence.expected.arguments[0], _not_finite(evidence)
+    if x.shape != broken.shape or not broken.any() or bool((broken.any(-1) != broken.all(-1)).any()):
+        return None
+    leading = (x == -torch.inf).long().cumprod(-1).sum(-1)
+    fewest, right = int(leading[broken.all(-1)].min()), evidence.got.isfinite().all(-1)
+    if fewest == 0 or bool((leading[right] >= fewest).any()):
+        return None
+    return Cause(
+        "infinity_minus_infinity", f"rows that begin with {fewest} or more -inf are NaN: -inf - (-inf) is NaN",
+        "while the running maximum is -inf, subtract 0 in its place: exp(-inf - 0) is 0, as it ought to be",
+    )  # fmt: skip
+
+
 def _row_longer_than_block(evidence: Evidence) -> Cause | None:
     """Every row is written up to the same power of two, and not from there on."""
     untouched = _untouched(evidence)
@@ -195,35 +231,6 @@ def _constant(evidence: Evidence) -> Cause | None:
     if (got.numel() > 1 or value == 0) and bool((got == value).all()):
         return Cause("constant", f"every element is {value:g}", "is the result stored at all?")
     return None
-
-
-def _overflow(evidence: Evidence) -> Cause | None:
-    """An element-wise function that is not finite from some size of its input on."""
-    arguments, got = evidence.expected.arguments, evidence.got
-    if len(arguments) != 1 or evidence.expected.by_row or arguments[0].shape != got.shape:
-        return None
-    x, broken = arguments[0].double(), _not_finite(evidence)
-    same_sign = ~broken & torch.isin(x.sign(), x[broken].sign())
-    if not broken.any() or (x[same_sign].abs() >= x[broken].abs().min()).any():
-        return None
-    first = x[broken][x[broken].abs().argmin()]
-    return Cause(
-        "overflow",
-        f"every x from {float(first):.3g} on gives {float(got[broken][0]):g}: "
-        "an exponential or a power overflows to infinity, and inf / inf is NaN",
-        "compute in float32, and rewrite the formula so that the exponent is never large and positive: "
-        "1 / (1 + exp(-2u)) has no such quotient, (exp(2u) - 1) / (exp(2u) + 1) has",
-    )  # fmt: skip
-
-
-def _infinity_minus_infinity(evidence: Evidence) -> Cause | None:
-    x, broken = evidence.expected.arguments[0], _not_finite(evidence)
-    if x.shape != broken.shape or not broken.any() or (broken & ~(x == -torch.inf).any(-1, keepdim=True)).any():
-        return None
-    return Cause(
-        "infinity_minus_infinity", "only rows that hold -inf are NaN: -inf - (-inf) is NaN",
-        "while the running maximum is -inf, subtract 0 in its place: exp(-inf - 0) is 0, as it ought to be",
-    )  # fmt: skip
 
 
 def _lower_precision(evidence: Evidence) -> Cause | None:
@@ -290,10 +297,11 @@ def _wrong_tail(evidence: Evidence) -> Cause | None:
 
 
 # Asked in this order: what is certain first, what is only likely last. A misread input explains the same values that
-# a load from its gaps reports, so it comes before that.
+# a load from its gaps reports, so it comes before that; and a NaN that was computed may have the bits of fresh memory,
+# so what tells of such NaN comes before `_never_written`.
 PREDICATES: tuple[Predicate, ...] = (
-    _strides_ignored, _output_strides_ignored, _out_of_bounds, _red_zone_read, _row_longer_than_block, _never_written,
-    _previous_answer, _known_mistake, _constant, _overflow, _infinity_minus_infinity, _lower_precision,
+    _strides_ignored, _output_strides_ignored, _out_of_bounds, _red_zone_read, _overflow, _infinity_minus_infinity,
+    _row_longer_than_block, _never_written, _previous_answer, _known_mistake, _constant, _lower_precision,
     _kept_between_calls, _row_sum, _wrong_tail,
 )  # fmt: skip
 
@@ -306,7 +314,7 @@ def _explains(rival: torch.Tensor, evidence: Evidence) -> bool:
     rounded = rival.to(got.dtype)
     if not bool((rounded.isnan() == got.isnan()).all()) or not bool((rounded.isinf() == got.isinf()).all()):
         return False
-    near = measure(got, rival.double(), expected.tolerance, expected.by_row).rms
+    near = expected.errors(got, rival.double()).rms
     if near > NEXT_TO:
         return False
     misplaced = expected.values.to(got.dtype).isfinite() != got.isfinite()

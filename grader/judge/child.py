@@ -8,12 +8,18 @@ import time
 from collections.abc import Sequence
 
 from grader.judge import replies
-from grader.judge.processes import kill_descendants
 from grader.judge.server import RunnerServer
 from grader.judge.verdict import Outcome, Verdict
 from grader.runner import protocol
 
 PAYLOAD_FLOOR_BYTES = 64 << 20  # a reply may always be this large, and four times what was sent
+LOOK_EVERY_S = 1.0  # while waiting, whether the process is still there
+CONNECTION_LOST = 74  # the runner's own exit status where it can no longer speak (EX_IOERR)
+
+
+def payload_limit(parts: Sequence[memoryview]) -> int:
+    """Bytes that the reply to a request may bring: its storages again, and the results."""
+    return max(PAYLOAD_FLOOR_BYTES, 4 * sum(part.nbytes for part in parts))
 
 
 class RunnerChild:
@@ -22,30 +28,32 @@ class RunnerChild:
     def __init__(self, server: RunnerServer) -> None:
         self.server, self.line = server, server.open()
         self.requests = 0
+        self.ended: dict[str, int] | None = None  # how, by the server's word
         self.failure: Outcome | None = None
         self.closed = False
 
     def request(
-        self, header: dict[str, object], parts: Sequence[memoryview] = (), limit_s: float = 20.0
+        self, header: dict[str, object], parts: Sequence[memoryview] = (), limit_s: float = 20.0, of_s: float = 20.0
     ) -> tuple[replies.Loaded | replies.Answered | replies.Raised, bytearray]:
-        """Send one message and wait for its reply. Raises `Outcome` (crash or timeout) and ends the child."""
+        """Send one message and wait for its reply, for `limit_s` of the `of_s` that the child has in all.
+
+        Raises `Outcome` (crash or timeout) and ends the child.
+        """
         if self.failure:
             raise self.failure
         self.requests += 1
         deadline = time.monotonic() + limit_s
-        sent_bytes = sum(part.nbytes for part in parts)
         try:
             self._refuse_early_words()
             protocol.send(self.line.conversation, {"number": self.requests, **header}, parts, deadline)
-            reply_header, payload = protocol.receive(
-                self.line.conversation, max(PAYLOAD_FLOOR_BYTES, 4 * sent_bytes), deadline
-            )
+            self._await_words(deadline)
+            reply_header, payload = protocol.receive(self.line.conversation, payload_limit(parts), deadline)
             reply = replies.parse(reply_header)
             if reply.number != self.requests:
                 raise protocol.Malformed("a reply to another request")
         except protocol.Late:
             raise self._fail(Outcome(
-                Verdict.TIMEOUT, f"no answer within {limit_s:.0f} s",
+                Verdict.TIMEOUT, f"no answer within the check's {of_s:.0f} s",
                 "your code still runs, or waits for something",
                 "look for a loop whose condition never turns false; on a CPU use few programs with large tiles",
             )) from None  # fmt: skip
@@ -69,24 +77,36 @@ class RunnerChild:
             return
         self.closed = True
         self.line.conversation.close()
-        kill_descendants(self.server.process.pid)
-        if self.server.alive:
-            self.server.how_ended(self.line.pid, 1.0)
+        self.server.end(self.line.pid)
 
     def printed(self) -> str:
         """What the submission has written to standard output and standard error."""
         return "\n".join(text for text in (self.line.output.text(), self.line.errors.text()) if text.strip())
 
     def _refuse_early_words(self) -> None:
-        self.line.conversation.settimeout(0)
+        if self._peek(0):
+            raise protocol.Malformed("a reply to a request that was not made yet")
+
+    def _await_words(self, deadline: float) -> None:
+        """Wait for the first byte. A process that has left may have left its connection to another one: look for it."""
+        while not self._peek(max(min(LOOK_EVERY_S, deadline - time.monotonic()), 0)):
+            if time.monotonic() >= deadline:
+                raise protocol.Late("no answer in time")
+            self.ended = self.server.how_ended(self.line.pid, 0)
+            if self.ended:
+                raise protocol.Closed("the process has ended")
+
+    def _peek(self, seconds: float) -> bool:
+        """Whether the child says something within `seconds`. Raises `Closed` at the end of its connection."""
+        self.line.conversation.settimeout(seconds)
         try:
             if self.line.conversation.recv(1, socket.MSG_PEEK):
-                raise protocol.Malformed("a reply to a request that was not made yet")
-            raise protocol.Closed("the process has ended")
-        except BlockingIOError:
-            return
+                return True
+        except (BlockingIOError, TimeoutError):
+            return False
         except OSError as error:
             raise protocol.Closed(str(error)) from None
+        raise protocol.Closed("the process has ended")
 
     def _fail(self, outcome: Outcome) -> Outcome:
         self.failure = outcome
@@ -96,8 +116,8 @@ class RunnerChild:
 
     def _obituary(self) -> Outcome:
         """The verdict on a process that went away, with the words for how it did."""
-        ended = self.server.how_ended(self.line.pid, 2.0) or {}
-        if "code" in ended:
+        ended = self.ended or self.server.how_ended(self.line.pid, 2.0) or {}
+        if "code" in ended and ended["code"] != CONNECTION_LOST:
             return Outcome(
                 Verdict.CRASH, f"your code ended the process with exit status {ended['code']}",
                 "os._exit, or something that calls it",

@@ -9,7 +9,7 @@ from grader.judge.expected import Expected
 from grader.judge.output import clean
 from grader.judge.replies import NoneEntry, OtherEntry, Raised
 from grader.judge.submission import Result
-from grader.judge.tolerance import ROUNDOFF, Errors, measure
+from grader.judge.tolerance import ROUNDOFF, Errors
 from grader.judge.verdict import Outcome, Verdict
 from grader.judge.wording import raised_outcome
 
@@ -24,7 +24,7 @@ def assert_matches(
     """
     got = _plain_tensor(result)
     _assert_form(result, got, expected)
-    errors = measure(got, expected.values, expected.tolerance, expected.by_row)
+    errors = expected.errors(got)
     if errors.within(expected.tolerance):
         return
     stale = previous.values if previous and previous.values.shape == got.shape else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from grader.judge.tolerance import Tolerance
+from grader.judge.tolerance import Errors, Tolerance, measure
 
 Formula = Callable[..., torch.Tensor]
 
@@ -33,6 +33,7 @@ class Expected:
     tolerance: Tolerance
     by_row: bool  # whether an answer's size is that of its row, or of the whole tensor
     mistakes: tuple[Mistake, ...] = ()
+    least_scale: float = 0.0  # what errors are relative to where answers are smaller: see `measure`
 
     @classmethod
     def of(
@@ -42,6 +43,13 @@ class Expected:
         tolerance: Tolerance,
         by_row: bool,
         mistakes: tuple[Mistake, ...] = (),
+        least_scale: float = 0.0,
     ) -> Expected:
         """Compute the answer for these arguments; its dtype is the first argument's."""
-        return cls(formula, arguments, formula(*arguments), arguments[0].dtype, tolerance, by_row, mistakes)
+        values = formula(*arguments)
+        return cls(formula, arguments, values, arguments[0].dtype, tolerance, by_row, mistakes, least_scale)
+
+    def errors(self, got: torch.Tensor, instead: torch.Tensor | None = None) -> Errors:
+        """How far an answer of the right shape is from the right values (or from others instead)."""
+        values = self.values if instead is None else instead
+        return measure(got, values, self.tolerance, self.by_row, self.least_scale)

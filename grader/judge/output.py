@@ -31,7 +31,7 @@ class OutputPipe:
         head, tail = bytes(self._head), bytes(self._tail)
         dropped = self.count - len(head) - len(tail)
         gap = f"\n[{dropped} bytes left out]\n".encode() if dropped > 0 else b""
-        return clean((head + gap + tail).decode("utf-8", errors="replace"))
+        return clean((head + gap + tail).decode("utf-8", errors="replace"), limit=3 * KEPT_BYTES)
 
     def _drain(self) -> None:
         while chunk := os.read(self._read, 1 << 16):

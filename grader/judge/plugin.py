@@ -42,13 +42,14 @@ class Judge:
     seed: int | None = None  # None: from the operating system's entropy, anew for each check
     cannot_run: str | None = None  # why kernels cannot run on this machine
     here: bool = False
+    options: str = ""  # of the command, to be given again when a check is replayed
     seeds: dict[str, int] = field(default_factory=dict)
     waited_s: float = 0.0  # for replies of the submission
 
     def seed_of(self, check: str) -> int:
         """The seed of one check's inputs, recorded so that it can be replayed."""
         if check not in self.seeds:
-            self.seeds[check] = secrets.randbelow(2**53) if self.seed is None else self.seed
+            self.seeds[check] = secrets.randbelow(2**31) if self.seed is None else self.seed
         return self.seeds[check]
 
 

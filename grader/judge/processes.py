@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
 from pathlib import Path
 
 
-def descendants(pid: int) -> list[int]:
-    """The processes below `pid`, found by parent: a runner's server adopts the orphans of its children."""
+def descendants(pid: int) -> set[int]:
+    """The processes below the session leader `pid`, and those of its session.
+
+    A runner's server adopts the orphans of its children; its session tells what is left where it was killed itself.
+    """
     children: dict[int, list[int]] = {}
+    queue, found = [pid], {pid}
     for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and (parent := _parent(entry)) is not None:
-            children.setdefault(parent, []).append(int(entry.name))
-    found, queue = [], [pid]
+        if entry.name.isdigit() and (fields := _status(entry)):
+            process, parent, session = int(entry.name), int(fields[1]), int(fields[3])
+            children.setdefault(parent, []).append(process)
+            queue += [process] if session == pid else []
     while queue:
-        below = children.get(queue.pop(), [])
-        found += below
+        below = set(children.get(process := queue.pop(), [])) - found
+        found |= below | {process}
         queue += below
-    return found
+    return found - {pid}
 
 
 def kill_descendants(pid: int, patience_s: float = 1.0) -> int:
@@ -28,18 +34,11 @@ def kill_descendants(pid: int, patience_s: float = 1.0) -> int:
     give_up = time.monotonic() + patience_s
     while (alive := [child for child in descendants(pid) if _running(child)]) and time.monotonic() < give_up:
         for child in alive:
-            try:
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # it is gone, or runs a set-user-id program
                 os.kill(child, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
         killed.update(alive)
         time.sleep(0.002)
     return len(killed)
-
-
-def _parent(entry: Path) -> int | None:
-    fields = _status(entry)
-    return int(fields[1]) if fields else None
 
 
 def _running(pid: int) -> bool:
@@ -48,7 +47,7 @@ def _running(pid: int) -> bool:
 
 
 def _status(entry: Path) -> list[str]:
-    """The fields of `/proc/PID/stat` after the name: state, parent, … Empty for a process that is gone."""
+    """The fields of `/proc/PID/stat` after the name: state, parent, group, session, … Empty if the process is gone."""
     try:
         return (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:

@@ -20,7 +20,7 @@ class Strict(BaseModel):
 
 
 class Place(Strict):
-    file: Text
+    file: Annotated[str, Field(max_length=1000)]
     line: Count
 
 
@@ -49,6 +49,15 @@ class TensorEntry(Strict):
         return math.prod(self.shape) * DTYPES[self.dtype].itemsize
 
 
+class LargeEntry(Strict):
+    """A tensor so much larger than what was sent that it did not travel."""
+
+    kind: Literal["large"]
+    dtype: Text
+    shape: Annotated[list[Count], Field(max_length=64)]
+    device: Literal["cpu", "cuda"]
+
+
 class NoneEntry(Strict):
     kind: Literal["none"]
 
@@ -58,7 +67,7 @@ class OtherEntry(Strict):
     what: Text
 
 
-Entry = Annotated[TensorEntry | NoneEntry | OtherEntry, Field(discriminator="kind")]
+Entry = Annotated[TensorEntry | LargeEntry | NoneEntry | OtherEntry, Field(discriminator="kind")]
 Entries = Annotated[list[Entry], Field(max_length=64)]
 Accesses = Annotated[list[Access], Field(max_length=64)]
 
@@ -100,7 +109,8 @@ def parse(header: object) -> Loaded | Answered | Raised:
         return _REPLY.validate_python(header)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
+        ours = first["loc"][:-1] if first["type"] == "extra_forbidden" else first["loc"]  # the rest is the runner's text
+        place = ".".join(str(part) for part in ours)
         raise Malformed(f"a reply whose {place or 'form'} is wrong ({first['type']})") from None
 
 

@@ -245,5 +245,5 @@ def _check_result(judge: Judge, check: str, cases: Sequence[CaseResult], runs: i
         **common, message=outcome.message, why=outcome.why, hint=outcome.hint, detail=outcome.detail,
         printed=outcome.printed, case=telling.words or None, seed=judge.seed_of(check), cause=outcome.cause,
         where=result.Place(file=outcome.where.file, line=outcome.where.line) if outcome.where else None,
-        replay=f"python -m grader check {check} --seed {judge.seed_of(check)}",
+        replay=f"python -m grader check {check}{judge.options} --seed {judge.seed_of(check)}",
     )  # fmt: skip

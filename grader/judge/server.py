@@ -22,7 +22,8 @@ from grader.runner import protocol
 
 RUNNER_FOLDER = Path(__file__).resolve().parent.parent / "runner"
 START_LIMIT_S = 180.0  # torch from a cold disk
-SERVER_LIMIT_S = 20.0  # for the server itself to fork or to look
+SERVER_LIMIT_S = 20.0  # for the server itself to fork
+LOOK_LIMIT_S = 5.0  # for the server itself to look for a child
 KEPT_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_HOME", "TRITON_LIBCUDA_PATH", "CC")
 
 
@@ -46,6 +47,7 @@ class RunnerServer:
     def __init__(self, process: subprocess.Popen[bytes], control: socket.socket, scratch: Path, errors: OutputPipe):
         self.process, self.control, self.scratch, self.errors = process, control, scratch, errors
         self.versions: dict[str, str] = {}
+        self.silent = False  # a submission can stop the server: one that has not answered is not asked again
 
     @classmethod
     def start(cls, device: str) -> RunnerServer:
@@ -54,7 +56,7 @@ class RunnerServer:
         scratch = Path(tempfile.mkdtemp(prefix="runner-"))
         errors = OutputPipe()
         process = subprocess.Popen(
-            [sys.executable, "-I", "-B", str(RUNNER_FOLDER), str(theirs.fileno()), device],
+            [sys.executable, "-I", "-B", "-u", str(RUNNER_FOLDER), str(theirs.fileno()), device],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=errors.write,
@@ -83,7 +85,8 @@ class RunnerServer:
             protocol.send(self.control, {"verb": "open"}, deadline=time.monotonic() + SERVER_LIMIT_S)
             socket.send_fds(self.control, [b"!"], [theirs.fileno(), output.write, errors.write])
             pid = int(self._hear(SERVER_LIMIT_S)["pid"])  # type: ignore[call-overload]
-        except (protocol.ConversationError, OSError, KeyError, TypeError, ValueError) as error:
+        except (protocol.ConversationError, RunnerBroken, OSError, KeyError, TypeError, ValueError) as error:
+            self.silent = True
             raise RunnerBroken(f"the runner could not fork: {error}") from None
         finally:
             theirs.close()
@@ -95,15 +98,22 @@ class RunnerServer:
         """How a child ended, by the server's word: for messages only."""
         try:
             message = {"verb": "wait", "pid": pid, "seconds": seconds}
-            protocol.send(self.control, message, deadline=time.monotonic() + SERVER_LIMIT_S)
-            ended = self._hear(SERVER_LIMIT_S + seconds)["ended"]
+            protocol.send(self.control, message, deadline=time.monotonic() + LOOK_LIMIT_S)
+            ended = self._hear(LOOK_LIMIT_S + seconds)["ended"]
         except (protocol.ConversationError, RunnerBroken, KeyError):
+            self.silent = True
             return None
         return ended if isinstance(ended, dict) else None
 
+    def end(self, pid: int) -> None:
+        """Kill a child, and everything that it or an earlier one has started."""
+        kill_descendants(self.process.pid)
+        if self.alive:
+            self.how_ended(pid, 1.0)
+
     @property
     def alive(self) -> bool:
-        return self.process.poll() is None
+        return not self.silent and self.process.poll() is None
 
     def close(self) -> None:
         """Kill the server and everything below it, and remove its scratch folder."""

@@ -17,6 +17,7 @@ class Servers:
     def __init__(self, device: str) -> None:
         self.device = device
         self.slack = 1.0  # by how much this machine is slower than the one that limits were set on
+        self.versions: dict[str, str] = {}  # of torch, triton and numpy, once a server is ready
         self._server: RunnerServer | None = None
         self._probed = False
 
@@ -30,15 +31,11 @@ class Servers:
     def ready(self) -> RunnerServer:
         """The living server, once a kernel of our own has run on it. Raises `RunnerBroken`."""
         server = self.start()
-        server.await_ready()
+        self.versions = server.await_ready()
         if not self._probed:
             self.slack = min(max(self._probe(server) / PROBE_S[self.device], 1.0), MOST_SLACK)
             self._probed = True
         return server
-
-    @property
-    def versions(self) -> dict[str, str]:
-        return self.start().await_ready()
 
     def close(self) -> None:
         if self._server:

@@ -15,12 +15,13 @@ from pathlib import Path
 import torch
 
 from grader.judge import replies
-from grader.judge.child import RunnerChild
+from grader.judge.child import RunnerChild, payload_limit
+from grader.judge.output import clean
 from grader.judge.parcel import Parcel
-from grader.judge.replies import Access, Answered, Entry, Loaded, Raised, TensorEntry
+from grader.judge.replies import Access, Answered, Entry, LargeEntry, Loaded, Raised, TensorEntry
 from grader.judge.servers import Servers
 from grader.judge.verdict import Outcome, Verdict
-from grader.judge.wording import changed_outcome, raised_outcome
+from grader.judge.wording import changed_outcome, raised_outcome, too_large_outcome
 from grader.runner.protocol import Malformed
 
 
@@ -68,9 +69,9 @@ class CheckProcess:
     ) -> tuple[Loaded | Answered | Raised, bytearray]:
         """Speak with the child within what is left of the check's time."""
         assert self.child
-        start = time.monotonic()
+        start, of_s = time.monotonic(), self.limit_s * self.servers.slack
         try:
-            return self.child.request(header, parts, max(self.limit_s * self.servers.slack - self.spent_s, 0.1))
+            return self.child.request(header, parts, max(of_s - self.spent_s, 0.1), of_s)
         finally:
             self.spent_s += time.monotonic() - start
 
@@ -131,7 +132,7 @@ class Function:
 
     def __call__(self, *arguments: torch.Tensor) -> Result:
         """Call it once, with the arguments in fresh memory."""
-        return self._call(arguments).outputs[0]
+        return self._call(arguments).answer
 
     def again(self, *arguments: torch.Tensor) -> tuple[Result, Result]:
         """Call it once more, with new content at the addresses of the call before.
@@ -139,12 +140,12 @@ class Function:
         Returns the new answer, and the answer of the call before as it reads now.
         """
         results = self._call(arguments, again=True)
-        return results.outputs[0], results.earlier[0]
+        return results.answer, results.earlier[0]
 
     def backward(self, *arguments: torch.Tensor, gradient: torch.Tensor) -> tuple[Result, ...]:
         """Call it and go backward from `gradient`. Returns the answer and the gradient of each argument."""
         results = self._call(arguments, gradient=gradient)
-        answer = results.outputs[0]
+        answer = results.answer
         if answer.tensor is not None and answer.tensor.shape != gradient.shape:
             raise Outcome(
                 Verdict.FAIL, f"the answer has shape {list(answer.tensor.shape)}, expected {list(gradient.shape)}",
@@ -172,9 +173,10 @@ class Function:
         inputs = {self.process.names.get(value.untyped_storage().data_ptr(), "the input"): value for value in arguments}
         leaves = [] if gradient is None else list(inputs)
         parcel = Parcel.of(inputs if gradient is None else inputs | {"the incoming gradient": gradient})
+        storages = [part.nbytes for part in parcel.parts]
         header: dict[str, object] = {
             "verb": "call", "function": self.name,
-            "storages": [part.nbytes for part in parcel.parts], "tensors": parcel.specs(leaves),
+            "storages": storages, "tensors": parcel.specs(leaves), "room": payload_limit(parcel.parts) - sum(storages),
             "arguments": list(range(len(arguments))), "incoming": [] if gradient is None else [len(arguments)],
             "keep_addresses": again, "recall": again, "order": self.order, "shuffle_seed": 1,
         }  # fmt: skip
@@ -184,7 +186,7 @@ class Function:
         if isinstance(reply, Loaded):
             raise self.process.malformed("a reply of the wrong kind")
         try:
-            return Results.of(reply, payload, parcel, leaves, self.process.servers.device)
+            return Results.of(reply, payload, parcel, leaves, again, self.process.servers.device)
         except Malformed as error:
             raise self.process.malformed(str(error)) from None
 
@@ -197,14 +199,26 @@ class Results:
     gradients: list[Result]
     earlier: list[Result]
 
+    @property
+    def answer(self) -> Result:
+        """The only value that the function gave."""
+        if len(self.outputs) > 1:
+            raise Outcome(
+                Verdict.FAIL, f"the function returned {len(self.outputs)} values, expected one tensor",
+                hint="return the result alone", cause="not_a_tensor",
+            )  # fmt: skip
+        return self.outputs[0]
+
     @classmethod
-    def of(cls, reply: Answered, payload: bytearray, parcel: Parcel, leaves: list[str], device: str) -> Results:
+    def of(
+        cls, reply: Answered, payload: bytearray, parcel: Parcel, leaves: list[str], again: bool, device: str
+    ) -> Results:
         """Cut the payload up, and raise `Outcome` if the call changed memory that it was only to read."""
         fields = (reply.outputs, reply.gradients, reply.earlier)
         entries = [entry for entries in fields for entry in entries if isinstance(entry, TensorEntry)]
         tensors, returned = replies.split(entries, [part.nbytes for part in parcel.parts], payload)
-        if not reply.outputs or len(reply.gradients) != len(leaves):
-            raise Malformed("a reply with too few results")
+        if not reply.outputs or len(reply.gradients) != len(leaves) or bool(reply.earlier) != again:
+            raise Malformed("a reply with too few or too many results")
         accesses = tuple(reply.accesses)
         if changed := parcel.first_change(returned):
             raise changed_outcome(*changed, accesses)
@@ -214,6 +228,10 @@ class Results:
             [f"the gradient of {leaf}" for leaf in leaves],
             ["the first answer, read again after the second call,"] * len(reply.earlier),
         )
+        for group, entries in zip(names, fields, strict=True):
+            for name, entry in zip(group, entries, strict=True):
+                if isinstance(entry, LargeEntry):
+                    raise too_large_outcome(name, entry)
         return cls(*(
             [
                 Result(name, entry, next(queue) if isinstance(entry, TensorEntry) else None, accesses, device)
@@ -225,5 +243,7 @@ class Results:
 
 def _near(wanted: str, names: tuple[str, ...], kind: str) -> str:
     """A suggestion where something has nearly the right name."""
-    close = difflib.get_close_matches(wanted, names, n=1)
-    return f"a {kind} named `{close[0]}` is there: rename it to `{wanted}`" if close else f"add the {kind} `{wanted}`"
+    by_lower = {name.lower(): name for name in names}
+    if close := difflib.get_close_matches(wanted.lower(), by_lower, n=1):
+        return f"there is a {kind} `{clean(by_lower[close[0]], 80)}`: is it meant to be `{wanted}`?"
+    return f"add the {kind} `{wanted}`"

@@ -58,11 +58,14 @@ class Errors:
         return max(ratios)
 
 
-def measure(got: torch.Tensor, reference: torch.Tensor, tolerance: Tolerance, by_row: bool) -> Errors:
+def measure(
+    got: torch.Tensor, reference: torch.Tensor, tolerance: Tolerance, by_row: bool, least_scale: float = 0.0
+) -> Errors:
     """Compare `got` (any float dtype) with `reference` (float64) of the same shape; both finite or both not.
 
     Positions where the reference, rounded to the answer's dtype, is NaN or infinite must hold the same;
-    they count as wrong otherwise, and are left out of the three numbers.
+    they count as wrong otherwise, and are left out of the three numbers. `least_scale` is for references that
+    cancel: a scale that errors are relative to even where the answers themselves are smaller.
     """
     if got.numel() == 0:
         return Errors(0.0, 0.0, 0.0, torch.zeros(got.shape, dtype=torch.bool))
@@ -73,6 +76,7 @@ def measure(got: torch.Tensor, reference: torch.Tensor, tolerance: Tolerance, by
     difference = torch.where(finite & got.isfinite(), (got.double() - ref).abs(), 0.0)
     groups = (-1,) if by_row and got.dim() else tuple(range(got.dim()))
     scale = ref.square().mean(dim=groups, keepdim=True).sqrt() if got.dim() else ref.abs()
+    scale = scale.clamp(min=least_scale)
     floor = SUBNORMAL_ROUNDING.get(got.dtype, 0.0)
     relative = _ratio((difference - floor).clamp(min=0), torch.maximum(ref.abs(), scale))
     rms = _ratio(difference.square().mean(dim=groups, keepdim=True).sqrt() if got.dim() else difference, scale)

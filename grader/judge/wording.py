@@ -5,7 +5,7 @@ from __future__ import annotations
 from grader.judge.causes import describe_access
 from grader.judge.memory import Change
 from grader.judge.output import clean
-from grader.judge.replies import Access, Raised
+from grader.judge.replies import Access, LargeEntry, Raised
 from grader.judge.verdict import Outcome, Verdict, Where
 
 # Errors whose text does not say what to do: a part of the text, why, and what to try.
@@ -60,14 +60,18 @@ KNOWN_ERRORS = (
 )  # fmt: skip
 
 
+NO_MEMORY = "DefaultCPUAllocator: can't allocate memory"  # torch says so in a plain RuntimeError
+
+
 def raised_outcome(reply: Raised, doing: str = "") -> Outcome:
     """The outcome of an exception that the submission raised."""
     where = Where(f"assignment/{clean(reply.where.file)}", reply.where.line) if reply.where else None
     place = f" (line {where.line} of {where.file})" if where else ""
     message = clean(reply.message, 400)
-    said = f"{clean(reply.type)}: {message}" if message else clean(reply.type)
+    kind = clean(reply.type, 200)
+    said = f"{kind}: {message}" if message else kind
     detail = clean(reply.traceback)
-    if reply.out_of_memory:
+    if reply.out_of_memory or NO_MEMORY in reply.message:
         return Outcome(
             Verdict.OUT_OF_MEMORY, f"memory ran out: {said}{place}",
             hint="allocate no more than inputs and outputs need", where=where, detail=detail,
@@ -87,6 +91,15 @@ def raised_outcome(reply: Raised, doing: str = "") -> Outcome:
         where, place = found.where, ""
     message = f"{doing + ': ' if doing else ''}{said}{place}"
     return Outcome(Verdict.FAIL, message, why, hint, cause=cause, where=where, detail=detail)
+
+
+def too_large_outcome(name: str, entry: LargeEntry) -> Outcome:
+    """The outcome of a result so large that it can only be of a wrong shape."""
+    return Outcome(
+        Verdict.FAIL, f"{name} has shape {list(entry.shape)}: far more elements than were asked for",
+        hint="print the shapes of what you combine; the result has the shape of the input: torch.empty_like(x)",
+        cause="wrong_shape",
+    )  # fmt: skip
 
 
 def changed_outcome(name: str, change: Change, accesses: tuple[Access, ...] = ()) -> Outcome:

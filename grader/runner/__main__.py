@@ -12,9 +12,11 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from typing import Any
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+CONNECTION_LOST = os.EX_IOERR  # exit status of a child that can no longer speak: the judge hung up, or the student did
 
 
 def main() -> None:
@@ -70,15 +72,20 @@ def be_a_child(conversation: int, output: int, errors: int) -> None:
     os.dup2(errors, 2)
     os.close(output)
     os.close(errors)
+    os.makedirs(os.environ["HOME"], exist_ok=True)
+    os.chdir(os.environ["HOME"])  # an earlier check may have removed the scratch folder
     faulthandler.enable()
     import torch
     import verbs
 
     # Fresh memory is filled with NaN. (`use_deterministic_algorithms` does the same, but imports the compiler.)
     torch._C._set_deterministic_algorithms(True, warn_only=True)
-    verbs.Child(sys.argv[2]).serve(socket.socket(fileno=conversation))
-    sys.stdout.flush()
-    os._exit(0)
+    try:
+        verbs.Child(sys.argv[2]).serve(socket.socket(fileno=conversation))
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(CONNECTION_LOST)
 
 
 def wait(pid: int, seconds: float) -> dict[str, Any] | None:

@@ -38,27 +38,24 @@ class SubmissionFinder(importlib.abc.MetaPathFinder):
         if package != PACKAGE:
             return None
         place = self.folder.joinpath(*below.split(".")) if below else self.folder
-        if place.is_dir():
-            return self._package(fullname, place)
-        source = place.with_name(place.name + ".py")
-        if not source.is_file():
+        if (source := place / "__init__.py").is_file():
+            return _from_file(fullname, source, [str(place)])
+        if below and (source := place.with_name(f"{place.name}.py")).is_file():
+            return _from_file(fullname, source)
+        if not place.is_dir():
             return None
-        return importlib.util.spec_from_file_location(
-            fullname, source, loader=SourceOnlyLoader(fullname, str(source))
-        )
-
-    def _package(self, fullname: str, place: Path) -> importlib.machinery.ModuleSpec | None:
-        source = place / "__init__.py"
-        if source.is_file():
-            return importlib.util.spec_from_file_location(
-                fullname,
-                source,
-                loader=SourceOnlyLoader(fullname, str(source)),
-                submodule_search_locations=[str(place)],
-            )
         spec = importlib.machinery.ModuleSpec(fullname, None, is_package=True)
         spec.submodule_search_locations = [str(place)]
         return spec
+
+
+def _from_file(
+    fullname: str, source: Path, search_below: list[str] | None = None
+) -> importlib.machinery.ModuleSpec | None:
+    loader = SourceOnlyLoader(fullname, str(source))
+    return importlib.util.spec_from_file_location(
+        fullname, source, loader=loader, submodule_search_locations=search_below
+    )
 
 
 def install(folder: Path) -> None:

@@ -44,8 +44,8 @@ class Storages:
         return tensor.requires_grad_(True) if spec.get("requires_grad") else tensor
 
 
-def describe(value: object) -> dict[str, Any]:
-    """The header of one result: a plain tensor, or what it is instead."""
+def describe(value: object, room: int) -> dict[str, Any]:
+    """The header of one result: a plain tensor, one of more bytes than there is room for, or what it is instead."""
     if value is None:
         return {"kind": "none"}
     if type(value) is not torch.Tensor:
@@ -53,7 +53,8 @@ def describe(value: object) -> dict[str, Any]:
     dtype = str(value.dtype).removeprefix("torch.")
     if value.layout is not torch.strided or value.device.type not in ("cpu", "cuda") or dtype not in DTYPES:
         return {"kind": "other", "what": f"a {value.layout} tensor of {value.dtype} on {value.device.type}"[:200]}
-    return {"kind": "tensor", "dtype": dtype, "shape": list(value.shape), "device": value.device.type}
+    kind = "tensor" if value.nbytes <= room else "large"
+    return {"kind": kind, "dtype": dtype, "shape": list(value.shape), "device": value.device.type}
 
 
 def pack(value: Any) -> memoryview:

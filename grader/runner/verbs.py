@@ -19,6 +19,7 @@ import torch
 from tensors import Storages, describe, pack
 
 TEXT_LIMIT = 4000  # characters of an exception's message or traceback
+MOST_RESULTS = 16  # that a function may return as a tuple; more are one wrong result
 
 
 class Child:
@@ -62,7 +63,7 @@ class Child:
 
         self.storages.fill(header["storages"], payload, keep_addresses=False)
         result = probe.double(self.storages.view(header["tensor"]))
-        return {"status": "answer", "outputs": [describe(result)]}, [pack(result)]
+        return {"status": "answer", "outputs": [describe(result, result.nbytes)]}, [pack(result)]
 
     def load(self, header: dict[str, Any], payload: bytearray) -> tuple[dict[str, Any], list[memoryview]]:
         """Import one module of the submission."""
@@ -71,8 +72,9 @@ class Child:
             self.watch.folder = str(self.folder)
         loading.install(self.folder)
         self.module = importlib.import_module(f"{loading.PACKAGE}.{header['module']}")
-        names = [name for name, value in vars(self.module).items() if callable(value) and not name.startswith("_")]
-        return {"status": "loaded", "names": names[:200]}, []
+        offered = {name: thing for name, thing in vars(self.module).items() if callable(thing) and name[0] != "_"}
+        names = sorted(offered, key=lambda name: getattr(offered[name], "__module__", "") != vars(self.module)["__name__"])
+        return {"status": "loaded", "names": [plain(name, 200) for name in names[:200]]}, []  # its own before imported ones
 
     def call(self, header: dict[str, Any], payload: bytearray) -> tuple[dict[str, Any], list[memoryview]]:
         """Call a function of the loaded module; go backward where gradients are asked for."""
@@ -82,12 +84,12 @@ class Child:
         self._begin_watch(header, named)
         function = getattr(self.module, header["function"])
         result = function(*(tensors[index] for index in header["arguments"]))
-        results = list(result) if type(result) is tuple else [result]
+        results = list(result) if type(result) is tuple and 1 < len(result) <= MOST_RESULTS else [result]
         gradients = self._gradients(header, tensors, results)
         if self.device == "cuda":
             torch.cuda.synchronize()
         earlier, self.results = self.results, results
-        return self._reply(results, gradients, earlier if header["recall"] else [])
+        return self._reply(results, gradients, earlier if header["recall"] else [], header["room"])
 
     def _begin_watch(self, header: dict[str, Any], named: list[tuple[int, str, torch.Tensor]]) -> None:
         if not self.watch:
@@ -119,13 +121,16 @@ class Child:
         return list(run(outputs, incoming, False, False, tuple(leaves), allow_unreachable=True, accumulate_grad=False))
 
     def _reply(
-        self, results: list[object], gradients: list[torch.Tensor | None], earlier: list[object]
+        self, results: list[object], gradients: list[torch.Tensor | None], earlier: list[object], room: int
     ) -> tuple[dict[str, Any], list[memoryview]]:
         reply: dict[str, Any] = {"status": "answer", "accesses": self.watch.reports if self.watch else []}
-        parts = []
+        parts: list[memoryview] = []
         for field, values in (("outputs", results), ("gradients", gradients), ("earlier", earlier)):
-            reply[field] = [describe(value) for value in values]
-            parts += [pack(value) for value in values if describe(value)["kind"] == "tensor"]
+            reply[field] = []
+            for value in values:
+                entry = describe(value, room - sum(part.nbytes for part in parts))
+                parts += [pack(value)] if entry["kind"] == "tensor" else []
+                reply[field].append(entry)
         return reply, parts + [pack(block) for block in self.storages.blocks]
 
     def describe_exception(self, error: BaseException) -> dict[str, Any]:
@@ -137,18 +142,26 @@ class Child:
         ]
         where = self._place(error, frames)
         return {
-            "type": type(error).__name__[:200],
+            "type": plain(type(error).__name__, 200),
             "out_of_memory": isinstance(error, (torch.OutOfMemoryError, MemoryError)),
-            "missing": getattr(error, "name", None) if isinstance(error, ModuleNotFoundError) else None,
-            "message": str(error)[:TEXT_LIMIT],
+            "missing": plain(error.name, 200) if isinstance(error, ModuleNotFoundError) else None,
+            "message": plain(error),
             "where": where,
-            "traceback": "".join(traceback.format_list(frames))[-TEXT_LIMIT:],
+            "traceback": plain("".join(traceback.format_list(frames))[-TEXT_LIMIT:]),
             "accesses": self.watch.reports if self.watch else [],
         }
 
     def _place(self, error: BaseException, frames: list[traceback.FrameSummary]) -> dict[str, Any] | None:
         if isinstance(error, SyntaxError) and error.filename and error.filename.startswith(str(self.folder)):
-            return {"file": os.path.relpath(error.filename, self.folder), "line": error.lineno or 0}
+            return {"file": plain(os.path.relpath(error.filename, self.folder), 1000), "line": error.lineno or 0}
         if frames:
-            return {"file": os.path.relpath(frames[-1].filename, self.folder), "line": frames[-1].lineno or 0}
+            return {"file": plain(os.path.relpath(frames[-1].filename, self.folder), 1000), "line": frames[-1].lineno or 0}
         return None
+
+
+def plain(thing: object, limit: int = TEXT_LIMIT) -> str:
+    """The text of a thing of the student's, fit to be sent; its own `__str__` may raise."""
+    try:
+        return str(thing)[:limit].encode(errors="replace").decode()
+    except Exception as error:
+        return f"({type(error).__name__} in __str__)"

@@ -104,8 +104,8 @@ def says(check: CheckResult, *words: str) -> bool:
         ("import torch\n\nsize = 1 // 0\n", ("ZeroDivisionError", "line 3 of assignment/gelu.py")),
         ("import einops\n", ("No module named 'einops'", "line 1 of assignment/gelu.py")),
         ("from . import kernels\n", ("kernels", "line 1 of assignment/gelu.py")),
-        ("# Grüße\ndef gelu(x):\n    return x\n".encode("latin-1"), ("utf-8", "assignment/gelu.py")),
-        (b"def gelu(x):\n    return x\n\0", ("null bytes", "assignment/gelu.py")),
+        ('name = "Grüße"\n'.encode("latin-1"), ("SyntaxError", "utf-8", "line 1 of assignment/gelu.py")),
+        (b"def gelu(x):\n    return x\n\0", ("null bytes",)),
     ],
     ids=["syntax error", "exception", "missing package", "missing neighbour", "not UTF-8", "null byte"],
 )
@@ -113,8 +113,6 @@ def test_a_module_that_cannot_be_imported_fails_and_names_the_line(bad: Bad, sou
     check = bad.grade(source)
     assert check.verdict is Verdict.FAIL
     assert says(check, "assignment/gelu.py cannot be imported", *words)
-    assert check.where
-    assert check.where.file == "assignment/gelu.py"
 
 
 @pytest.mark.parametrize(
@@ -141,13 +139,14 @@ def test_a_missing_module_is_to_do_and_a_similar_file_is_named(bad: Bad) -> None
     bad.write("Gelu.py", calling(""))
     check = bad.grade(None)
     assert check.verdict is Verdict.TODO
-    assert says(check, "there is no assignment/gelu.py", "`Gelu.py`", "rename")
+    assert says(check, "there is no assignment/gelu.py", "`Gelu.py`", "`gelu.py`?")
 
 
-def test_a_renamed_function_is_to_do_and_named(bad: Bad) -> None:
-    check = bad.grade(calling("").replace("def gelu(", "def gelu_forward("))
+@pytest.mark.parametrize("name", ["my_gelu", "GELU", "glu"])
+def test_a_renamed_function_is_to_do_and_named(bad: Bad, name: str) -> None:
+    check = bad.grade(calling("").replace("def gelu(", f"def {name}("))
     assert check.verdict is Verdict.TODO
-    assert says(check, "no function `gelu`", "`gelu_forward`", "rename")
+    assert says(check, "no function `gelu`", f"`{name}`", "`gelu`?")
 
 
 @pytest.mark.parametrize("name", ["gelu\x1b[2J\u202e", "gelu\ud800"], ids=["control sequence", "lone surrogate"])
@@ -155,7 +154,7 @@ def test_a_strange_name_is_shown_harmlessly(bad: Bad, tmp_path: Path, name: str)
     bad.write("gelu.py", calling("", before=f"globals()[{name!r}] = print").replace("def gelu(", "def other("))
     result = bad.run(BAD, GOOD)
     assert [check.verdict for check in result.checks] == [Verdict.TODO, Verdict.PASS]
-    assert result.checks[0].hint == "a function named `gelu` is there: rename it to `gelu`"
+    assert result.checks[0].hint.isprintable()
     result.write(tmp_path / "result.json")
 
 
@@ -347,7 +346,7 @@ def test_what_never_ends_is_a_timeout_within_the_limit(bad: Bad, waiting: str) -
     start = time.monotonic()
     check = bad.grade(calling(waiting), limit_s=SHORT_S)
     assert check.verdict is Verdict.TIMEOUT
-    assert says(check, f"no answer within {SHORT_S:.0f} s", "loop")
+    assert says(check, f"no answer within the check's {SHORT_S:.0f} s", "loop")
     assert time.monotonic() - start < SHORT_S + 5
 
 
@@ -384,8 +383,15 @@ def test_what_was_printed_before_a_crash_is_shown(bad: Bad) -> None:
 SURVIVOR = """
 def survive(tag):
     code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(60)"
-    said = subprocess.Popen([sys.executable, "-I", "-S", "-c", code, tag], stdout=subprocess.PIPE, start_new_session=True)
+    said = subprocess.Popen([sys.executable, "-I", "-S", "-c", code, tag], stdout=subprocess.PIPE)
     said.stdout.read(1)
+
+def escape(tag):
+    if not os.fork():
+        os.setsid()
+        survive(tag)
+        os._exit(0)
+    os.wait()
 """
 
 
@@ -409,21 +415,14 @@ def assert_gone(tag: str, patience_s: float = 1.0) -> None:
 
 @pytest.mark.parametrize(
     "start",
-    ["survive(TAG)", "if not os.fork():\n    os.setsid()\n    if not os.fork(): survive(TAG)\n    os._exit(0)\nos.wait()\ntime.sleep(0.5)"],
-    ids=["child", "double fork, new session"],
+    ["survive(TAG)", "escape(TAG)", "subprocess.Popen(['sleep', '60'])\nescape(TAG)\nos._exit(0)"],
+    ids=["child", "double fork and new session", "left behind by a crash"],
 )
 def test_no_process_is_left_a_second_after_the_check(bad: Bad, tmp_path: Path, start: str) -> None:
     tag = f"survivor-{tmp_path.name}-{os.getpid()}"
-    seen: list[bool] = []
-
-    class Listening(Silent):
-        def finished(self, case: object) -> None:
-            seen.append(bool(processes_named(tag)))
-
-    bad.write("gelu.py", calling(start, before=f"TAG = {tag!r}\n" + SURVIVOR))
-    result = bad.run(BAD, GOOD)
+    check = bad.grade(calling(start, before=f"TAG = {tag!r}\n" + SURVIVOR))
     assert_gone(tag)
-    assert [check.verdict for check in result.checks] == [Verdict.PASS, Verdict.PASS]
+    assert check.verdict is (Verdict.CRASH if "_exit" in start else Verdict.PASS)
 
 
 def test_a_thread_left_running_changes_nothing(bad: Bad) -> None:
@@ -460,9 +459,8 @@ def test_stopping_the_server_harms_no_other_check(bad: Bad) -> None:
 
 def test_a_process_of_a_killed_server_is_killed_too(bad: Bad, tmp_path: Path) -> None:
     tag = f"orphan-{tmp_path.name}-{os.getpid()}"
-    survive = SURVIVOR.replace(", start_new_session=True", "")
     body = "proves_that_it_is_in_a_runner()\nsurvive(TAG)\nos.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(60)"
-    check = bad.grade(calling(body, before=f"TAG = {tag!r}\n" + survive))
+    check = bad.grade(calling(body, before=f"TAG = {tag!r}\n" + SURVIVOR))
     assert check.verdict is Verdict.CRASH
     assert_gone(tag)
 
@@ -470,7 +468,7 @@ def test_a_process_of_a_killed_server_is_killed_too(bad: Bad, tmp_path: Path) ->
 @pytest.mark.xfail(strict=True, reason="needs the sandbox")
 def test_a_process_in_a_new_session_dies_with_a_killed_server(bad: Bad, tmp_path: Path) -> None:
     tag = f"escaped-{tmp_path.name}-{os.getpid()}"
-    body = "proves_that_it_is_in_a_runner()\nsurvive(TAG)\nos.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(60)"
+    body = "proves_that_it_is_in_a_runner()\nescape(TAG)\nos.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(60)"
     try:
         bad.grade(calling(body, before=f"TAG = {tag!r}\n" + SURVIVOR))
         assert_gone(tag)
@@ -502,12 +500,12 @@ def test_removing_the_scratch_folder_harms_no_other_check(bad: Bad) -> None:
         ("(right(x),)", ("not a plain tensor", "tuple")),
         ("()", ("not a plain tensor", "tuple")),
         ("(right(x), x)", ("2 values", "one tensor")),
-        ("tuple(right(x) for _ in range(1000))", ("not a plain tensor", "tuple")),
+        ("(right(x),) * 1000", ("not a plain tensor", "tuple")),
         ("right", ("not a plain tensor", "function")),
         ("right(x).to(torch.float64)", ("float64", "expected float32")),
         ("right(x).unsqueeze(0)", ("shape [1", "expected [")),
-        ("right(x).reshape(-1)[:1].expand(10_000, 10_000)", ("shape [10000, 10000]", "expected [")),
-        ("right(x).reshape(-1)[:1].expand(1 << 50)", (f"shape [{1 << 50}]", "expected [")),
+        ("right(x).reshape(-1)[:1].expand(10_000, 10_000)", ("shape [10000, 10000]", "far more", "torch.empty_like")),
+        ("right(x).reshape(-1)[:1].expand(1 << 50)", (f"shape [{1 << 50}]", "far more", "torch.empty_like")),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

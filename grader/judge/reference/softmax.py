@@ -23,13 +23,13 @@ COMMON_BLOCKS = (128, 256, 512, 1024, 2048, 4096, 8192)  # columns; of tiles tha
 
 # Derivation. dx = y·(dy − Σ dy·y). A kernel may save y rounded to its dtype, as PyTorch does: then it is up to
 # 1.9 roundoffs off for standard normal logits, where one that recomputes y stays within 1. Half precision inside
-# shows when dy has a mean m: the sum is about m, rounded by m roundoffs, and m cancels in dy − Σ. With m = 8 that
-# is 50 roundoffs and more; the rounded y's errors in the sum grow alike, to 5 in 50 draws. So the limit is 12.
+# shows when dy has a mean m: the sum is about m, rounded by m roundoffs, and m cancels in dy − Σ. With m = 8 and
+# logits up to ±2 (so that no element is far above the others) that is 20 roundoffs and more, with a rounded y 3.
 # float32: right kernels have rms 1e-7 (m = 8: 1e-6), with float16 inside 4e-4.
 GRADIENT_TOLERANCES = {
-    torch.float32: Tolerance(max=1e-4, rms=1e-5),
-    torch.float16: Tolerance(max=12 * ROUNDOFF[torch.float16]),
-    torch.bfloat16: Tolerance(max=12 * ROUNDOFF[torch.bfloat16]),
+    torch.float32: Tolerance(max=3e-4, rms=3e-5),
+    torch.float16: Tolerance(max=8 * ROUNDOFF[torch.float16]),
+    torch.bfloat16: Tolerance(max=8 * ROUNDOFF[torch.bfloat16]),
 }
 
 

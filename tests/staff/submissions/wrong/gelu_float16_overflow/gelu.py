@@ -1,4 +1,4 @@
-"""The cube of a float16 overflows: its largest value is 65 504."""
+"""The argument of tanh is clamped to 10, which is enough in float32: in float16, exp(20) is infinite."""
 
 import torch
 import triton
@@ -9,10 +9,10 @@ import triton.language as tl
 def gelu_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + i, mask=i < n)
-    u = (0.7978845608028654 * (x + 0.044715 * x * x * x)).to(tl.float32)
-    e = tl.exp(tl.abs(u)).to(x.dtype)
-    tanh = tl.where(u < 0, -1.0, 1.0) * (e * e - 1) / (e * e + 1)
-    tl.store(y_ptr + i, (0.5 * x * (1 + tanh)).to(x.dtype), mask=i < n)
+    u = 0.7978845608028654 * (x + 0.044715 * x * x * x)
+    u = tl.minimum(tl.maximum(u, -10.0), 10.0)
+    e = tl.exp(2 * u.to(tl.float32)).to(x.dtype)
+    tl.store(y_ptr + i, 0.5 * x * (1 + (e - 1) / (e + 1)), mask=i < n)
 
 
 def gelu(x):

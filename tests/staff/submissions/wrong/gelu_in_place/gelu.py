@@ -1,6 +1,5 @@
 """The result is stored over the input."""
 
-import torch
 import triton
 import triton.language as tl
 

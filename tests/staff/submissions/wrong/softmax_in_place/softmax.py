@@ -1,6 +1,5 @@
 """The result is stored over the input wherever that is contiguous."""
 
-import torch
 import triton
 import triton.language as tl
 

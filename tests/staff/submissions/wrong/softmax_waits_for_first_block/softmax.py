@@ -26,6 +26,6 @@ def softmax(x):
     columns = x.shape[-1]
     rows = x[..., 0].numel() if columns else 0
     stats = torch.empty((rows, 2), device=x.device)
-    grid = (rows, triton.cdiv(columns, 128))
-    softmax_kernel[grid](x, y, stats, columns, ROW=triton.next_power_of_2(columns), BLOCK=128)
+    grid = (rows, triton.cdiv(columns, 256))
+    softmax_kernel[grid](x, y, stats, columns, ROW=triton.next_power_of_2(columns), BLOCK=256)
     return y

@@ -1,0 +1,102 @@
+"""The corpora: wrong submissions are caught by the check that they name, in words that help; right ones pass.
+
+Each folder below `submissions/` has the modules it is about and an `expect.yaml`. `coverage.yaml` lists every trap
+with the submissions that show it, or a reason why none does.
+"""
+
+import gc
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from grader.judge.verdict import Verdict
+from grader.rubric import Rubric, Visibility
+
+STAFF = Path(__file__).parent
+WRONG = sorted((STAFF / "submissions" / "wrong").iterdir())
+RIGHT = sorted((STAFF / "submissions" / "right").iterdir())
+COVERAGE = yaml.safe_load((STAFF / "coverage.yaml").read_text())
+ROWS = [row for rows in COVERAGE.values() for row in rows]
+
+pytestmark = pytest.mark.corpus
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What a wrong submission's `expect.yaml` says. Texts are parts of what a student must see."""
+
+    trap: str  # the fault, in a line
+    check: str  # problem.check, which must catch it
+    verdict: Verdict
+    cause: str | None = None
+    message: str = ""  # in what is wrong, or in why
+    hint: str = ""
+    device: str | None = None  # "cpu" or "cuda", where it shows on one of them only
+
+    @classmethod
+    def read(cls, folder: Path) -> "Expectation":
+        return cls(**yaml.safe_load((folder / "expect.yaml").read_text()))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def short_collections() -> Iterator[None]:
+    """Each grading ends with a collection of garbage: what is here already is none."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.parametrize("folder", WRONG, ids=lambda folder: folder.name)
+def test_a_wrong_submission_is_caught_and_told_why(folder, grade, servers):
+    expected = Expectation.read(folder)
+    if expected.device not in (None, servers.device):
+        needs = "a GPU" if expected.device == "cuda" else "Triton's interpreter"
+        pytest.skip(f"needs {needs}: {expected.trap}")
+    [found] = grade(folder, expected.check, hidden=True).checks
+    assert found.verdict == expected.verdict, found.detail
+    assert found.cause == expected.cause
+    assert expected.message in f"{found.message}\n{found.why}"
+    assert expected.hint in found.hint
+
+
+@pytest.mark.parametrize("folder", RIGHT, ids=lambda folder: folder.name)
+def test_a_right_submission_passes_every_check(folder, grade):
+    result = grade(folder, hidden=True)
+    others = [check for check in result.checks if check.verdict is not Verdict.PASS]
+    refused = [check for check in others if check.verdict is not Verdict.SKIPPED]
+    assert not [f"{check.id}: {check.message} {check.detail}" for check in refused]
+    assert all(check.message.startswith("needs a GPU") for check in others)
+    assert result.score.raw == result.score.max
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["trap"])
+def test_a_trap_is_shown_by_a_submission_or_has_a_reason(row):
+    assert set(row) <= {"trap", "public", "shown_by", "reason"}
+    assert row.get("shown_by") or row.get("reason")
+    assert set(row.get("shown_by", [])) <= {folder.name for folder in WRONG}
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.get("public")], ids=lambda row: row["trap"])
+def test_a_public_trap_is_caught_by_a_public_check(row):
+    rubric = Rubric.read()
+    checks = [Expectation.read(STAFF / "submissions" / "wrong" / name).check.split(".") for name in row["shown_by"]]
+    assert any(name in rubric.checks(problem, Visibility.PUBLIC) for problem, name in checks)
+
+
+def test_every_wrong_submission_shows_a_trap():
+    shown = {name for row in ROWS for name in row.get("shown_by", [])}
+    assert {folder.name for folder in WRONG} == shown
+
+
+def test_traps_are_listed_once():
+    names = [row["trap"] for row in ROWS]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("folder", WRONG, ids=lambda folder: folder.name)
+def test_an_expectation_names_a_check_that_exists(folder):
+    assert Expectation.read(folder).check in Rubric.read().points

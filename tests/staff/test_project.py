@@ -1,0 +1,109 @@
+"""What must agree across the project: stubs and solutions, rubric and checks, rubric and handout."""
+
+import ast
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from grader.doctor import Machine
+from grader.judge.run import CHECKS
+from grader.rubric import Rubric, Visibility
+from tests.staff.conftest import ROOT
+
+GRADED = {"gelu": "gelu", "softmax": "softmax"}
+
+
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def functions(path: Path) -> dict[str, ast.FunctionDef]:
+    return {node.name: node for node in parse(path).body if isinstance(node, ast.FunctionDef)}
+
+
+def imports(path: Path) -> set[str]:
+    """The top-level packages that a module imports."""
+    found = set()
+    for node in ast.walk(parse(path)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            found.add((node.module or "").partition(".")[0])
+    return found
+
+
+def test_stubs_and_solutions_have_the_same_modules():
+    names = [{path.name for path in (ROOT / folder).glob("*.py")} for folder in ("assignment", "solutions")]
+    assert names[0] == names[1] == {"__init__.py", *(f"{problem}.py" for problem in Rubric.read().problems)}
+
+
+@pytest.mark.parametrize(("problem", "function"), GRADED.items())
+def test_a_graded_function_has_one_signature(problem, function):
+    stub, solution = (functions(ROOT / folder / f"{problem}.py")[function] for folder in ("assignment", "solutions"))
+    assert ast.dump(stub.args) == ast.dump(solution.args)
+    assert ast.dump(stub.returns) == ast.dump(solution.returns)
+    assert all(argument.annotation for argument in stub.args.args)
+
+
+@pytest.mark.parametrize(("problem", "function"), GRADED.items())
+def test_a_stub_states_what_it_promises_and_does_nothing(problem, function):
+    stub = functions(ROOT / "assignment" / f"{problem}.py")[function]
+    documentation = ast.get_docstring(stub)
+    assert all(word in documentation for word in ("shape", "float32", "float16", "bfloat16", "ValueError"))
+    assert ast.unparse(stub.body[-1]) == "raise NotImplementedError"
+    assert len(stub.body) == 2
+
+
+@pytest.mark.parametrize("folder", ["assignment", "solutions"])
+def test_what_is_graded_never_imports_the_grader(folder):
+    assert not any("grader" in imports(path) for path in (ROOT / folder).glob("*.py"))
+
+
+@pytest.mark.parametrize("visibility", Visibility)
+def test_every_check_is_in_the_rubric_and_every_entry_is_a_check(visibility):
+    rubric = Rubric.read()
+    for problem in rubric.problems:
+        checks = functions(CHECKS[visibility] / f"test_{problem}.py")
+        names = {name.removeprefix("test_") for name in checks if name.startswith("test_")}
+        assert names == set(rubric.checks(problem, visibility)), problem
+        for name, check in checks.items():
+            assert not name.startswith("test_") or ast.get_docstring(check), f"{name} has no title"
+
+
+def test_no_hidden_check_has_the_name_of_a_public_one():
+    rubric = Rubric.read()
+    for problem in rubric.problems:
+        assert not set(rubric.checks(problem, Visibility.PUBLIC)) & set(rubric.checks(problem, Visibility.HIDDEN))
+
+
+def test_every_hidden_check_has_a_hint():
+    rubric = Rubric.read()
+    assert all(entry.hint for problem in rubric.problems for entry in rubric.checks(problem, Visibility.HIDDEN).values())
+
+
+def test_the_handout_has_every_section_that_the_rubric_names():
+    sections = re.findall(r"^## (.+)$", (ROOT / "handout.md").read_text(), re.MULTILINE)
+    assert {problem.handout for problem in Rubric.read().problems.values()} <= set(sections)
+
+
+def test_the_readme_links_to_files_that_exist():
+    links = re.findall(r"\]\((?!https?:)([^)]+)\)", (ROOT / "README.md").read_text())
+    assert links
+    assert all((ROOT / link).is_file() for link in links)
+
+
+def test_the_judge_never_names_triton():
+    for path in (ROOT / "grader").rglob("*.py"):
+        if path.parent.name != "runner":
+            assert "triton" not in imports(path), path
+
+
+def test_the_environment_is_the_one_that_is_pinned():
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    machine = Machine.here()
+    for package, found in (("torch", machine.torch), ("triton", machine.triton)):
+        [pin] = [line for line in wanted if line.startswith(f"{package}==")]
+        if found is None or found.partition("+")[0] != pin.partition("==")[2].partition(";")[0].strip():
+            pytest.skip(f"{package} {found} is not the pinned one")

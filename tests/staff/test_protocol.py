@@ -1,0 +1,451 @@
+"""Whatever a runner says, the judge ends with a reply, a crash or a timeout, in time and in bounded memory.
+
+The runner here is a thread on the other end of the socket that says what a test, or hypothesis, tells it to.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from grader.judge import replies
+from grader.judge.cases import Input
+from grader.judge.child import PAYLOAD_FLOOR_BYTES, RunnerChild
+from grader.judge.compare import assert_matches, assert_raises
+from grader.judge.expected import Expected
+from grader.judge.output import OutputPipe
+from grader.judge.reference import gelu as reference
+from grader.judge.server import Line
+from grader.judge.submission import CheckProcess, Submission
+from grader.judge.verdict import Outcome, Verdict
+from grader.runner import protocol
+from grader.runner.tensors import DTYPES
+
+Speak = Callable[[socket.socket], None]
+GRACE_S = 1.0  # beyond a limit, on a busy machine
+
+many = settings(max_examples=150, deadline=None, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+class FakeServer:
+    """Stands in for the runner's server: its one child is a thread. `stays`: whether it waits for the judge to hang up."""
+
+    def __init__(self, speak: Speak, stays: bool = False) -> None:
+        self.speak, self.stays = speak, stays
+        self.left = threading.Event()
+
+    def open(self) -> Line:
+        ours, theirs = socket.socketpair()
+        output, errors = OutputPipe(), OutputPipe()
+        output.close_write()
+        errors.close_write()
+        self.thread = threading.Thread(target=self._live, args=(theirs,), daemon=True)
+        self.thread.start()
+        return Line(0, ours, output, errors)
+
+    def how_ended(self, pid: int, seconds: float) -> dict[str, int] | None:
+        return {"code": 0} if self.left.is_set() else None
+
+    def end(self, pid: int) -> None:
+        self.thread.join(5)
+        assert not self.thread.is_alive()
+
+    def _live(self, conversation: socket.socket) -> None:
+        with conversation, contextlib.suppress(OSError, protocol.ConversationError):
+            self.speak(conversation)
+            while self.stays and conversation.recv(1 << 16):
+                pass
+        self.left.set()
+
+
+def saying(content: bytes) -> Speak:
+    """A runner that hears the request and sends these bytes."""
+
+    def speak(conversation: socket.socket) -> None:
+        protocol.receive(conversation, 1 << 30)
+        conversation.sendall(content)
+
+    return speak
+
+
+def framed(header: object, payload: bytes = b"") -> bytes:
+    """A message whose lengths are right."""
+    encoded = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return protocol.PREFIX.pack(len(encoded), len(payload)) + encoded + payload
+
+
+def ask(speak: Speak, stays: bool = False, limit_s: float = 5.0) -> tuple[Any, bytearray] | Outcome:
+    """One request to a child that speaks like this: its reply, or the outcome. Anything else is raised."""
+    child = RunnerChild(FakeServer(speak, stays))  # type: ignore[arg-type]
+    start = time.monotonic()
+    try:
+        return child.request({"verb": "load"}, (), limit_s, limit_s)
+    except Outcome as outcome:
+        assert outcome.verdict in (Verdict.CRASH, Verdict.TIMEOUT)
+        assert_readable(outcome)
+        assert child.failure is outcome
+        return outcome
+    finally:
+        assert time.monotonic() - start < limit_s + GRACE_S
+        child.end()
+
+
+def assert_readable(outcome: Outcome) -> None:
+    """The words are short, and nothing in them moves a terminal."""
+    assert outcome.message
+    assert len(str(outcome)) < 4000
+    assert all(character.isprintable() or character in "\n\t" for character in str(outcome))
+
+
+RIGHT = {"number": 1, "status": "loaded", "names": ["gelu"]}
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+# Bytes
+
+
+def test_a_right_reply_is_taken() -> None:
+    reply, payload = ask(saying(framed(RIGHT, b"abc")))
+    assert reply == replies.Loaded(**RIGHT)
+    assert payload == b"abc"
+
+
+@many
+@given(content=st.binary(max_size=200), stays=st.booleans())
+@example(content=b"", stays=False)
+@example(content=b"\x80\x04\x95PASS", stays=False)
+def test_arbitrary_bytes_are_no_reply(content: bytes, stays: bool) -> None:
+    assert isinstance(ask(saying(content), stays, limit_s=0.1), Outcome)
+
+
+@many
+@given(
+    lengths=st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)),
+    body=st.binary(max_size=100),
+)
+@example(lengths=(2**32 - 1, 0), body=b"")
+@example(lengths=(20, 2**63), body=b"")
+@example(lengths=(20, 2**64 - 1), body=b"{}")
+@example(lengths=(0, 0), body=b"")
+def test_wrong_lengths_are_no_reply(lengths: tuple[int, int], body: bytes) -> None:
+    assert isinstance(ask(saying(protocol.PREFIX.pack(*lengths) + body)), Outcome)
+
+
+@many
+@given(cut=st.integers(0, len(framed(RIGHT, bytes(40))) - 1), stays=st.booleans())
+def test_a_reply_cut_off_anywhere_is_a_crash_or_a_timeout(cut: int, stays: bool) -> None:
+    outcome = ask(saying(framed(RIGHT, bytes(40))[:cut]), stays, limit_s=0.1)
+    assert isinstance(outcome, Outcome)
+    assert outcome.verdict is (Verdict.TIMEOUT if stays else Verdict.CRASH)
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [(protocol.HEADER_LIMIT_BYTES + 1, 0), (2, PAYLOAD_FLOOR_BYTES + 1), (2, 2**63)],
+    ids=["header", "payload", "absurd"],
+)
+def test_a_message_over_the_limit_is_refused_before_it_is_read(prefix: tuple[int, int]) -> None:
+    start = time.monotonic()
+    outcome = ask(saying(protocol.PREFIX.pack(*prefix)), stays=True)
+    assert isinstance(outcome, Outcome)
+    assert outcome.verdict is Verdict.CRASH
+    assert "are allowed" in outcome.message
+    assert time.monotonic() - start < 2.0
+
+
+# Headers
+
+
+@many
+@given(header=JSON)
+def test_arbitrary_json_is_no_reply(header: object) -> None:
+    assert isinstance(ask(saying(framed(header))), Outcome)
+
+
+@many
+@given(kept=st.sets(st.sampled_from(sorted(RIGHT))), changes=st.dictionaries(st.sampled_from([*RIGHT, "more"]), JSON))
+def test_a_reply_with_a_field_missing_or_changed_is_no_reply(kept: set[str], changes: dict[str, object]) -> None:
+    header = {name: RIGHT[name] for name in kept} | changes
+    reply = ask(saying(framed(header)))
+    honest = header.keys() == RIGHT.keys() and type(header["number"]) is int and header["number"] == 1
+    assert isinstance(reply, Outcome) or (honest and header["status"] == "loaded")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"[" * 100_000,
+        b'{"number":' * 40_000 + b"1" + b"}" * 40_000,
+        b'{"number": 1, "status": ' + b"[" * 900 + b"]" * 900 + b"}",
+        b'{"number": 1, "status": "loaded", "names": ' + b"[" * 900 + b"]" * 900 + b"}",
+        b'{"number": 1, "status": "loaded", "names": [], "names": 7}',
+        b'{"number": NaN, "status": "loaded", "names": []}',
+        b'{"number": Infinity, "status": "loaded", "names": []}',
+        b'{"number": 1.0, "status": "loaded", "names": []}',
+        b'{"number": true, "status": "loaded", "names": []}',
+        b'{"number": "1", "status": "loaded", "names": []}',
+        b'{"number": ' + b"1" * 4000 + b', "status": "loaded", "names": []}',
+        b'{"number": ' + b"1" * 100_000 + b', "status": "loaded", "names": []}',
+        b'{"number": -1, "status": "loaded", "names": []}',
+        b'{"number": 2, "status": "loaded", "names": []}',
+        b'{"number": 1, "status": "loaded", "names": ["\\ud800"]}',
+        b'{"number": 1, "status": "loaded", "names": [], "\\u001b[2J\\n\\ud800": 0}',
+        b'{"number": 1, "status": "\\u001b[2J", "names": []}',
+        b'{"number": 1, "status": "loaded", "names": ["' + b"x" * 10_000 + b'"]}',
+        b'{"number": 1, "status": "loaded", "names": [' + b'"x",' * 500 + b'"x"]}',
+        b'\xff\xfe{"number": 1, "status": "loaded", "names": []}',
+        b"\xef\xbb\xbf\x00",
+        b"null",
+        b"1",
+        b'"loaded"',
+        b"",
+    ],
+    ids=lambda header: header[:40].decode("latin-1"),
+)
+def test_a_header_of_another_form_is_a_crash(header: bytes) -> None:
+    outcome = ask(saying(framed(header)))
+    assert isinstance(outcome, Outcome)
+    assert outcome.verdict is Verdict.CRASH
+    assert "descriptors" in outcome.hint
+
+
+# Time
+
+
+def silent(conversation: socket.socket) -> None:
+    """Hears the request and says nothing."""
+    protocol.receive(conversation, 1 << 30)
+
+
+def dripping(conversation: socket.socket) -> None:
+    """Sends a right reply, a byte every 20 ms."""
+    protocol.receive(conversation, 1 << 30)
+    for byte in framed(RIGHT, bytes(1000)):
+        conversation.sendall(bytes([byte]))
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("speak", [silent, dripping], ids=["silent", "dripping"])
+def test_a_runner_that_is_too_slow_is_a_timeout_at_the_limit(speak: Speak) -> None:
+    start = time.monotonic()
+    outcome = ask(speak, stays=True, limit_s=0.3)
+    assert isinstance(outcome, Outcome)
+    assert outcome.verdict is Verdict.TIMEOUT
+    assert time.monotonic() - start >= 0.3
+
+
+def test_a_request_that_is_never_read_is_a_timeout_at_the_limit() -> None:
+    release = threading.Event()
+    child = RunnerChild(FakeServer(lambda _: release.wait(5) and None))  # type: ignore[arg-type]
+    threading.Timer(0.6, release.set).start()
+    start = time.monotonic()
+    with pytest.raises(Outcome) as caught:
+        child.request({"verb": "load"}, [memoryview(bytes(8 << 20))], 0.3, 0.3)
+    assert caught.value.verdict is Verdict.TIMEOUT
+    assert 0.3 <= time.monotonic() - start < 0.6 + GRACE_S
+
+
+def test_a_late_reply_does_not_bring_a_child_back() -> None:
+    def late(conversation: socket.socket) -> None:
+        protocol.receive(conversation, 1 << 30)
+        time.sleep(0.3)
+        conversation.sendall(framed(RIGHT))
+
+    child = RunnerChild(FakeServer(late))  # type: ignore[arg-type]
+    for _ in range(2):
+        with pytest.raises(Outcome) as caught:
+            child.request({"verb": "load"}, (), 0.1, 0.1)
+        assert caught.value.verdict is Verdict.TIMEOUT
+
+
+# More than one message
+
+
+@pytest.mark.parametrize("extra", [framed(RIGHT | {"number": 2}), b"\0", framed(RIGHT)], ids=["next", "a byte", "again"])
+def test_words_that_nobody_asked_for_are_a_crash_at_the_next_request(extra: bytes) -> None:
+    child = RunnerChild(FakeServer(saying(framed(RIGHT) + extra), stays=True))  # type: ignore[arg-type]
+    child.request({"verb": "load"}, (), 5.0, 5.0)
+    with pytest.raises(Outcome, match="not made yet") as caught:
+        child.request({"verb": "call"}, (), 5.0, 5.0)
+    assert caught.value.verdict is Verdict.CRASH
+
+
+def test_a_reply_to_an_earlier_request_is_a_crash() -> None:
+    def twice_the_same(conversation: socket.socket) -> None:
+        for _ in range(2):
+            protocol.receive(conversation, 1 << 30)
+            conversation.sendall(framed(RIGHT))
+
+    child = RunnerChild(FakeServer(twice_the_same, stays=True))  # type: ignore[arg-type]
+    child.request({"verb": "load"}, (), 5.0, 5.0)
+    with pytest.raises(Outcome, match="another request") as caught:
+        child.request({"verb": "call"}, (), 5.0, 5.0)
+    assert caught.value.verdict is Verdict.CRASH
+
+
+def test_a_process_that_left_its_connection_to_another_is_a_crash_before_the_limit() -> None:
+    server = FakeServer(silent, stays=True)
+    server.left.set()
+    child = RunnerChild(server)  # type: ignore[arg-type]
+    start = time.monotonic()
+    with pytest.raises(Outcome, match="exit status 0") as caught:
+        child.request({"verb": "load"}, (), 20.0, 20.0)
+    assert caught.value.verdict is Verdict.CRASH
+    assert time.monotonic() - start < 5
+
+
+def test_a_dead_child_says_the_same_again_and_the_next_one_is_right() -> None:
+    child = RunnerChild(FakeServer(saying(b"\0" * 12 + b"junk")))  # type: ignore[arg-type]
+    outcomes = []
+    for _ in range(2):
+        with pytest.raises(Outcome) as caught:
+            child.request({"verb": "load"}, (), 5.0, 5.0)
+        outcomes.append(caught.value)
+    assert outcomes[0] is outcomes[1]
+    assert not isinstance(ask(saying(framed(RIGHT))), Outcome)
+
+
+def test_the_judges_memory_stays_flat() -> None:
+    def resident_bytes() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    claimed = protocol.PREFIX.pack(20, PAYLOAD_FLOOR_BYTES)
+    ask(saying(claimed + bytes(1 << 20)))
+    before = resident_bytes()
+    for _ in range(10):
+        ask(saying(claimed + bytes(1 << 20)))
+        ask(saying(protocol.PREFIX.pack(20, 2**63) + bytes(1 << 20)))
+    assert resident_bytes() - before < 2 * PAYLOAD_FLOOR_BYTES
+
+
+@many
+@given(header=JSON.filter(lambda value: json.dumps(value).find("NaN") < 0 and json.dumps(value).find("Infinity") < 0),
+       parts=st.lists(st.binary(max_size=300), max_size=4))  # fmt: skip
+def test_what_is_sent_is_what_is_received(header: object, parts: list[bytes]) -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        protocol.send(one, header, [memoryview(part) for part in parts])
+        assert protocol.receive(other, 10_000) == (header, b"".join(parts))
+
+
+# Replies that have the right form, up to the comparison
+
+
+SHAPES = ((), (3,), (2, 2), (0, 2))
+counts = st.integers(0, 2**62 - 1)
+texts = st.text(max_size=30) | st.sampled_from(["\x1b[2J", "a\nb", "float32", "x" * 5000])
+places = st.none() | st.fixed_dictionaries({"file": texts.filter(lambda text: len(text) <= 1000), "line": counts})
+shapes = st.sampled_from(SHAPES).map(list) | st.lists(st.integers(0, 3) | counts, max_size=5)
+forms = st.fixed_dictionaries({
+    "dtype": st.just("float32") | st.sampled_from([*DTYPES, "complex64", "\x1b[2J"]), "shape": shapes,
+    "device": st.sampled_from(["cpu", "cpu", "cuda"]),
+})  # fmt: skip
+entries = st.one_of(
+    forms.map(lambda form: {"kind": "tensor", **form}),
+    forms.map(lambda form: {"kind": "large", **form}),
+    st.just({"kind": "none"}),
+    st.fixed_dictionaries({"kind": st.just("other"), "what": texts}),
+)
+accesses = st.lists(
+    st.fixed_dictionaries({
+        "kind": st.sampled_from(["read", "write"]), "program": st.lists(counts, min_size=3, max_size=3),
+        "lanes": st.lists(counts, min_size=2, max_size=2), "count": counts, "tensor": st.none() | texts,
+        "element": st.none() | st.integers(-(2**61), 2**61), "where": places,
+    }),
+    max_size=2,
+)  # fmt: skip
+answers = st.fixed_dictionaries({
+    "status": st.just("answer"), "outputs": st.lists(entries, min_size=1, max_size=2) | st.lists(entries, max_size=4),
+    "gradients": st.lists(entries, max_size=2), "earlier": st.lists(entries, max_size=2), "accesses": accesses,
+})  # fmt: skip
+raised = st.fixed_dictionaries({
+    "status": st.just("raised"), "type": texts | st.sampled_from(["SystemExit", "StrayStore", "NotImplementedError", "ValueError"]),
+    "out_of_memory": st.booleans(), "missing": st.none() | texts, "message": texts, "where": places, "traceback": texts,
+    "accesses": accesses,
+})  # fmt: skip
+loaded = st.fixed_dictionaries({"status": st.just("loaded"), "names": st.lists(texts, max_size=3)})
+
+
+def replying(load: dict[str, Any], call: dict[str, Any], content: bytes, spoil: int | None) -> Speak:
+    """A runner that replies to `load` and to one `call`: tensors filled with `content`, the storages sent back.
+
+    `spoil`: which byte of what it sends back is changed.
+    """
+
+    def speak(conversation: socket.socket) -> None:
+        for reply in (load, call):
+            header, storages = protocol.receive(conversation, 1 << 30)
+            assert isinstance(header, dict)
+            fields = (reply.get(name, []) for name in ("outputs", "gradients", "earlier"))
+            sizes = [_nbytes(entry) for field in fields for entry in field if entry["kind"] == "tensor"]
+            answered = b"".join((content * (size // len(content) + 1))[:size] for size in sizes)
+            if spoil is not None and storages:
+                storages[spoil % len(storages)] ^= 0x55
+            conversation.sendall(framed({"number": header["number"], **reply}, answered + storages))
+
+    return speak
+
+
+def _nbytes(entry: dict[str, Any]) -> int:
+    size = DTYPES[entry["dtype"]].itemsize if entry["dtype"] in DTYPES else 1
+    for length in entry["shape"]:
+        size *= length
+    return min(size, 1 << 16)
+
+
+@settings(many, max_examples=600)
+@given(
+    kind=st.sampled_from(["call", "again", "backward", "exception"]),
+    shape=st.sampled_from(SHAPES),
+    load=st.just({"status": "loaded", "names": ["gelu"]}) | st.one_of(loaded, raised, answers),
+    call=answers | st.one_of(loaded, raised, answers),
+    content=st.sampled_from([bytes(4), b"\x7f\xc0\0\0", bytes.fromhex("addec07f"), b"\0\0\x80\x7f"]) | st.binary(min_size=1, max_size=16),
+    spoil=st.none() | st.integers(0, 1 << 18),
+)  # fmt: skip
+def test_a_reply_of_the_right_form_is_judged_and_never_an_error_of_the_grader(
+    kind: str, shape: tuple[int, ...], load: dict[str, Any], call: dict[str, Any], content: bytes, spoil: int | None
+) -> None:
+    server = FakeServer(replying(load, call, content, spoil), stays=True)
+    servers = SimpleNamespace(ready=lambda: server, slack=1.0, device="cpu")
+    process = CheckProcess(servers, Path(__file__).parent, "gelu", 5.0)  # type: ignore[arg-type]
+    gelu = Submission(process).gelu
+    x = Input(shape).draw(torch.Generator().manual_seed(1))
+    expected = reference.gelu(x)
+    try:
+        _judge(kind, gelu, x, expected)
+    except Outcome as outcome:
+        assert outcome.verdict.scored
+        assert outcome.verdict is not Verdict.PASS
+        assert_readable(outcome)
+    finally:
+        process.close()
+
+
+def _judge(kind: str, gelu: Any, x: torch.Tensor, expected: Expected) -> None:
+    """What checks do with a function."""
+    if kind == "call":
+        assert_matches(gelu(x), expected)
+    elif kind == "again":
+        new, old = gelu.again(x)
+        assert_matches(new, expected, previous=expected)
+        assert_matches(old, expected)
+    elif kind == "backward":
+        for result in gelu.backward(x, gradient=Input(tuple(x.shape)).draw(torch.Generator().manual_seed(2))):
+            assert_matches(result, expected)
+    else:
+        assert_raises(gelu.exception(x), "ValueError", naming=("float32",))

@@ -90,10 +90,12 @@ def _judge(
     rubric: Rubric, names: tuple[str, ...], submission: Path, seed: int | None, servers: Servers,
     cannot_run: str | None, staff: bool,
 ) -> Result:  # fmt: skip
+    _note("importing torch ...")
     from grader.judge.plugin import Judge, submission_folder
     from grader.judge.run import JudgeFailed, Selection, run_checks
     from grader.terminal import Progress, make_console
 
+    _note("")
     gc.enable()  # see grader/__main__.py
     options = "" if submission == STUBS else f" --submission {shlex.quote(str(submission))}"
     judge = Judge(submission_folder(submission), servers.device, servers, rubric, seed, cannot_run, options=options)
@@ -137,6 +139,12 @@ def _refuse_unknown(names: tuple[str, ...], rubric: Rubric) -> None:
             close = difflib.get_close_matches(name, known, n=1)
             suggestion = f"did you mean `{close[0]}`?" if close else f"there are {', '.join(rubric.problems)}"
             _usage(f"there is no problem or check `{name}`; {suggestion}")
+
+
+def _note(text: str) -> None:
+    """A passing line, on a terminal only; the next one replaces it."""
+    if sys.stderr.isatty():
+        print(f"{text:<40}", end="\r", flush=True, file=sys.stderr)
 
 
 def _usage(sentence: str) -> None:

@@ -263,6 +263,17 @@ def _kept_between_calls(evidence: Evidence) -> Cause | None:
     )  # fmt: skip
 
 
+def _unexpected_nan(evidence: Evidence) -> Cause | None:
+    """On a GPU a NaN loses its bits in the first operation, so a load from the red zones can only be guessed."""
+    if not bool((_not_finite(evidence) & evidence.got.isnan()).any()):
+        return None
+    return Cause(
+        "unexpected_nan", "NaN where a number is due: the memory around every input is NaN, so a stray load gives it",
+        "mask the load of the last block, with `other=` where masked lanes enter a sum or a maximum; "
+        "if that is right, look for inf - inf, inf / inf and 0 * inf",
+    )  # fmt: skip
+
+
 def _row_sum(evidence: Evidence) -> Cause | None:
     """Each row is right but for a factor of its own."""
     got, values = evidence.got.double(), evidence.expected.values
@@ -302,7 +313,7 @@ def _wrong_tail(evidence: Evidence) -> Cause | None:
 PREDICATES: tuple[Predicate, ...] = (
     _strides_ignored, _output_strides_ignored, _out_of_bounds, _red_zone_read, _overflow, _infinity_minus_infinity,
     _row_longer_than_block, _never_written, _previous_answer, _known_mistake, _constant, _lower_precision,
-    _kept_between_calls, _row_sum, _wrong_tail,
+    _kept_between_calls, _unexpected_nan, _row_sum, _wrong_tail,
 )  # fmt: skip
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 import threading
+import unicodedata
 
 KEPT_BYTES = 32 * 1024  # of the head, and again of the tail
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
-_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+_UNSAFE = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # Unicode's categories of control, format, surrogate, line and paragraph
 
 
 class OutputPipe:
@@ -44,7 +45,8 @@ class OutputPipe:
 
 def clean(text: str, limit: int = 8192) -> str:
     """Text of a submission made harmless for a terminal: no control sequences, no more than `limit` characters."""
-    text = _UNSAFE.sub("", _ANSI.sub("", text.replace("\r\n", "\n")))
+    text = _ANSI.sub("", text.replace("\r\n", "\n"))
+    text = "".join(letter for letter in text if letter in "\n\t" or unicodedata.category(letter) not in _UNSAFE)
     if len(text) <= limit:
         return text
     half = limit // 2

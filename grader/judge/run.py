@@ -235,6 +235,8 @@ def _check_result(judge: Judge, check: str, cases: Sequence[CaseResult], runs: i
         "score": (points if verdict is Verdict.PASS else points * 0) if verdict.scored else None,
         "cases": len(cases), "failed_cases": len(failed),
     }  # fmt: skip
+    if verdict is Verdict.SKIPPED:
+        return result.CheckResult(**common, message=outcome.message)
     if hidden and verdict is not Verdict.PASS:
         said = f"{telling.words}\n{outcome}\n{outcome.detail}".strip()
         seed = judge.seed_of(check)

@@ -68,7 +68,7 @@ def raised_outcome(reply: Raised, doing: str = "") -> Outcome:
     where = Where(f"assignment/{clean(reply.where.file)}", reply.where.line) if reply.where else None
     place = f" (line {where.line} of {where.file})" if where else ""
     message = clean(reply.message, 400)
-    kind = clean(reply.type, 200)
+    kind = clean(reply.type, 200).strip() or "an exception without a name"
     said = f"{kind}: {message}" if message else kind
     detail = clean(reply.traceback)
     if reply.out_of_memory or NO_MEMORY in reply.message:

@@ -250,6 +250,7 @@ CAUSES: list[tuple[str, Callable[[], Evidence], Callable[[], Evidence]]] = [
     ("lower_precision", computed_in_half_precision, a_tenth_too_large),
     ("lower_precision", half_precision_rounded_at_each_step, a_tenth_too_large_in_float16),
     ("kept_between_calls", sum_of_both_calls, sum_with_another_call),
+    ("unexpected_nan", nan_in_the_answer, scattered_elements_are_zero),
     ("row_sum", rows_with_a_factor, half_rows_with_a_factor),
     ("wrong_tail", last_elements_are_zero, scattered_elements_are_zero),
 ]

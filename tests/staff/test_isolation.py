@@ -4,18 +4,19 @@ In every test `gelu` is bad in one way, `softmax` is the solution, and both are 
 A bad module that harms proves first that its parent is a runner, and ends by itself.
 """
 
+import gc
 import importlib.util
 import os
 import py_compile
 import shutil
-import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from grader.judge import server
 from grader.judge.plugin import Judge
 from grader.judge.run import run_checks
 from grader.judge.servers import Servers
@@ -26,11 +27,15 @@ from grader.rubric import LIMIT_S, Rubric
 from .conftest import ROOT, Silent
 
 BAD, GOOD = "gelu.shapes", "softmax.dimensions"
-SHORT_S = 1.5  # a limit for what never ends: some times what the first call of a right kernel takes
+SHORT_S = 0.6  # a limit for what never ends
 
-GUARD = """
+HEAD = """import ctypes, gc, os, signal, subprocess, sys, threading, time
+
+import torch
+
+from .right import gelu as right
+
 def proves_that_it_is_in_a_runner():
-    import os
     assert b"/runner" in open(f"/proc/{os.getppid()}/cmdline", "rb").read(), "this would harm somebody else"
 """
 
@@ -38,8 +43,15 @@ def proves_that_it_is_in_a_runner():
 def calling(body: str, before: str = "") -> str:
     """A module whose gelu runs these lines and then gives the right answer, unless they have left."""
     lines = textwrap.indent(textwrap.dedent(body).strip("\n"), "    ")
-    head = "import ctypes, gc, os, signal, subprocess, sys, threading, time\n\nimport torch\n\nfrom .right import gelu as right\n"
-    return f"{head}{GUARD}\n{textwrap.dedent(before)}\n\ndef gelu(x):\n{lines}\n    return right(x)\n"
+    return f"{HEAD}\n{textwrap.dedent(before)}\n\ndef gelu(x):\n{lines}\n    return right(x)\n"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_objects_to_collect() -> Iterator[None]:
+    """Each run of pytest inside ends with full garbage collections: a quarter of a second each with torch imported."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 class Bad:
@@ -109,7 +121,9 @@ def says(check: CheckResult, *words: str) -> bool:
     ],
     ids=["syntax error", "exception", "missing package", "missing neighbour", "not UTF-8", "null byte"],
 )
-def test_a_module_that_cannot_be_imported_fails_and_names_the_line(bad: Bad, source: str | bytes, words: tuple[str, ...]) -> None:
+def test_a_module_that_cannot_be_imported_fails_and_names_the_line(
+    bad: Bad, source: str | bytes, words: tuple[str, ...]
+) -> None:
     check = bad.grade(source)
     assert check.verdict is Verdict.FAIL
     assert says(check, "assignment/gelu.py cannot be imported", *words)
@@ -198,8 +212,7 @@ def test_bytecode_is_never_read(bad: Bad, forged: bool) -> None:
 
 def test_files_that_shadow_modules_are_ignored(bad: Bad) -> None:
     leave = "import os\nos._exit(3)\n"
-    names = ["torch", "triton", "random", "json", "protocol", "verbs", "sitecustomize", "usercustomize", "conftest", "numpy"]
-    for name in names:
+    for name in ("torch", "triton", "numpy", "random", "json", "protocol", "verbs", "sitecustomize", "conftest"):
         bad.write(f"{name}.py", leave)
         bad.write(f"../{name}.py", leave)
     bad.write("__init__.py", "")
@@ -232,7 +245,7 @@ def test_untouched_stubs_among_shadowing_files_are_to_do(bad: Bad) -> None:
         ("raise type('\\ud800\\x1b[2J' * 500, (Exception,), {})('\\ud800\\x1b[2J' * 100_000)", ""),
         ("def down(): down()\ndown()", "RecursionError"),
     ],
-    ids=["KeyboardInterrupt", "pytest.skip", "SkipTest", "GeneratorExit", "group", "no text", "odd name", "odd text", "recursion"],
+    ids=["Ctrl-C", "pytest.skip", "SkipTest", "GeneratorExit", "group", "no text", "odd name", "odd text", "recursion"],
 )
 def test_an_exception_of_any_kind_is_a_failure_with_its_name(bad: Bad, raising: str, name: str) -> None:
     mute = """
@@ -247,7 +260,7 @@ def test_an_exception_of_any_kind_is_a_failure_with_its_name(bad: Bad, raising: 
 
 @pytest.mark.parametrize(
     "allocating",
-    ["raise MemoryError", "raise torch.OutOfMemoryError('CUDA out of memory')", "torch.empty(1 << 60)", "bytearray(1 << 62)"],
+    ["raise MemoryError", "raise torch.OutOfMemoryError('CUDA')", "torch.empty(1 << 60)", "bytearray(1 << 62)"],
 )
 def test_no_memory_has_its_own_verdict(bad: Bad, allocating: str) -> None:
     check = bad.grade(calling(allocating))
@@ -300,26 +313,22 @@ def test_a_wild_pointer_is_a_crash_with_the_line_for_staff(bad: Bad, wild: str) 
 @pytest.mark.parametrize(
     ("kernel_line", "words"),
     [
-        ("tl.store(out + (1 << 44), 1.0)", ("store outside every tensor", "line 14 of assignment/gelu.py", "mask this store")),
-        ("tl.store(out, tl.load(pointer + (1 << 44)))", ("outside every tensor", "line 14 of assignment/gelu.py", "mask this load")),
+        ("tl.store(out + (1 << 44), 1.0)", ("store outside every tensor", "mask this store")),
+        ("tl.store(out, tl.load(pointer + (1 << 44)))", ("reads outside every tensor", "mask this load")),
     ],
     ids=["store", "load"],
 )
-def test_a_kernel_far_outside_its_tensors_fails_and_names_the_line(bad: Bad, kernel_line: str, words: tuple[str, ...]) -> None:
-    check = bad.grade(f"""import torch
-import triton
+def test_a_kernel_far_outside_its_tensors_fails_and_names_the_line(
+    bad: Bad, kernel_line: str, words: tuple[str, ...]
+) -> None:
+    check = bad.grade(f"""import torch, triton
 import triton.language as tl
-
 from .right import gelu as right
-
 
 
 @triton.jit
 def wild_kernel(pointer, out):
-    if tl.program_id(0) >= 0:
-
-
-        {kernel_line}
+    {kernel_line}
 
 
 def gelu(x):
@@ -329,7 +338,7 @@ def gelu(x):
     return answer
 """)
     assert check.verdict is Verdict.FAIL
-    assert says(check, *words)
+    assert says(check, "line 8 of assignment/gelu.py", *words)
 
 
 @pytest.mark.parametrize(
@@ -452,7 +461,8 @@ def test_killing_the_server_is_a_crash_and_the_next_check_has_a_new_one(bad: Bad
     assert says(check, "went away", "do not signal processes")
 
 
-def test_stopping_the_server_harms_no_other_check(bad: Bad) -> None:
+def test_stopping_the_server_harms_no_other_check(bad: Bad, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "LOOK_LIMIT_S", 0.5)
     check = bad.grade(calling("proves_that_it_is_in_a_runner()\nos.kill(os.getppid(), signal.SIGSTOP)"))
     assert check.verdict is Verdict.PASS
 
@@ -478,9 +488,10 @@ def test_a_process_in_a_new_session_dies_with_a_killed_server(bad: Bad, tmp_path
 
 
 def test_removing_the_scratch_folder_harms_no_other_check(bad: Bad) -> None:
-    bad.write("softmax.py", "import os, tempfile\nos.getcwd()\ntempfile.mkdtemp()\n" + (ROOT / "solutions" / "softmax.py").read_text())
-    check = bad.grade(calling("import shutil\nproves_that_it_is_in_a_runner()\nshutil.rmtree(os.environ['HOME'], ignore_errors=True)"))
-    assert check.verdict is Verdict.PASS
+    needs_it = "import os, tempfile\nos.getcwd()\ntempfile.mkdtemp()\n"
+    bad.write("softmax.py", needs_it + (ROOT / "solutions" / "softmax.py").read_text())
+    removing = "import shutil\nproves_that_it_is_in_a_runner()\nshutil.rmtree(os.environ['HOME'], ignore_errors=True)"
+    assert bad.grade(calling(removing)).verdict is Verdict.PASS
 
 
 # Results that are no plain tensor
@@ -509,7 +520,9 @@ def test_removing_the_scratch_folder_harms_no_other_check(bad: Bad) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_result_that_is_no_plain_tensor_fails_and_says_what_it_is(bad: Bad, result: str, words: tuple[str, ...]) -> None:
+def test_a_result_that_is_no_plain_tensor_fails_and_says_what_it_is(
+    bad: Bad, result: str, words: tuple[str, ...]
+) -> None:
     lazy = "class Lazy(torch.Tensor):\n    pass"
     check = bad.grade(calling(f"return {result}", before=lazy))
     assert check.verdict is Verdict.FAIL
@@ -526,6 +539,7 @@ def message(header, payload=b""):
     return struct.pack("<IQ", len(encoded), len(payload)) + encoded + payload
 
 def tell_everybody(content):
+    proves_that_it_is_in_a_runner()
     for descriptor in range(1, 64):
         try:
             os.set_blocking(descriptor, False)
@@ -540,6 +554,9 @@ def runner():
         frame = frame.f_back
     return frame.f_locals["self"], frame.f_locals["header"]
 
+def number():
+    return runner()[1]["number"]
+
 def forged_answer(x, number):
     child, _ = runner()
     entry = {"kind": "tensor", "dtype": "float32", "shape": list(x.shape), "device": "cpu"}
@@ -551,26 +568,26 @@ def forged_answer(x, number):
 @pytest.mark.parametrize(
     "forging",
     [
-        "tell_everybody(forged_answer(x, runner()[1]['number']))\nos._exit(0)",
-        "tell_everybody(forged_answer(x, runner()[1]['number']))",
-        "answer = right(x)\ntell_everybody(forged_answer(x, runner()[1]['number'] + 1))\nreturn answer",
+        "tell_everybody(forged_answer(x, number()))\nos._exit(0)",
+        "tell_everybody(forged_answer(x, number()))",
+        "answer = right(x)\ntell_everybody(forged_answer(x, number() + 1))\nreturn answer",
         "tell_everybody(b'PASS gelu 100/100\\n' * 100)",
-        "tell_everybody(message({'number': runner()[1]['number'], 'status': 'pass'}))\nos._exit(0)",
-        "tell_everybody(message({'number': runner()[1]['number'], 'status': 'loaded', 'names': ['gelu']}))\nos._exit(0)",
-        "tell_everybody(message({'number': 2, 'status': 'answer', 'outputs': []}))\nos._exit(0)",
-        "tell_everybody(message({'number': 2, 'status': 'answer', '\\x1b[2J' * 1000: []}))\nos._exit(0)",
+        "tell_everybody(message({'number': number(), 'status': 'pass'}))\nos._exit(0)",
+        "tell_everybody(message({'number': number(), 'status': 'loaded', 'names': ['gelu']}))\nos._exit(0)",
+        "tell_everybody(message({'number': number(), 'status': 'answer', 'outputs': []}))\nos._exit(0)",
+        "tell_everybody(message({'number': number(), 'status': 'answer', '\\x1b[2J' * 1000: []}))\nos._exit(0)",
     ],
-    ids=["an answer of zeros", "two answers", "an early answer", "words", "another status", "loaded", "no outputs", "odd keys"],
-)  # fmt: skip
+    ids=["zeros", "zeros and the answer", "early zeros", "words", "a status", "loaded", "no outputs", "odd keys"],
+)
 def test_a_forged_reply_earns_nothing(bad: Bad, forging: str) -> None:
-    check = bad.grade(calling("proves_that_it_is_in_a_runner()\n" + forging, before=FORGERY))
+    check = bad.grade(calling(forging, before=FORGERY))
     assert check.verdict in (Verdict.CRASH, Verdict.FAIL)
     assert len(check.message) < 1000
 
 
 def test_a_reply_before_the_request_is_a_crash(bad: Bad) -> None:
-    early = "tell_everybody(message({'number': 1, 'status': 'loaded', 'names': ['gelu']}))"
-    check = bad.grade(calling("", before=GUARD + FORGERY + early))
+    early = "tell_everybody(2 * message({'number': 1, 'status': 'loaded', 'names': ['gelu']}))"
+    check = bad.grade(calling("", before=FORGERY + early))
     assert check.verdict is Verdict.CRASH
     assert says(check, "a reply to a request that was not made yet", "descriptors")
 
@@ -588,7 +605,7 @@ def test_a_pickle_is_never_loaded(bad: Bad, tmp_path: Path) -> None:
         def __reduce__(self):
             return open, ({str(tmp_path / "loaded")!r}, "w")
     """
-    body = "proves_that_it_is_in_a_runner()\ntell_everybody(pickle.dumps(Trap()) * 50)\nos._exit(0)"
+    body = "tell_everybody(pickle.dumps(Trap()) * 50)\nos._exit(0)"
     check = bad.grade(calling(body, before=FORGERY + textwrap.dedent(trap)))
     assert check.verdict is Verdict.CRASH
     assert says(check, "descriptors")
@@ -645,7 +662,7 @@ torch.manual_seed(0)
 torch.set_grad_enabled(False)
 torch.backends.cuda.matmul.allow_tf32 = True
 torch.set_float32_matmul_precision("medium")
-torch.use_deterministic_algorithms(False)
+torch.utils.deterministic.fill_uninitialized_memory = False
 torch.set_flush_denormal(True)
 torch.set_printoptions(precision=1)
 sys.setrecursionlimit(60)

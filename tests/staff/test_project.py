@@ -8,10 +8,14 @@ from pathlib import Path
 import pytest
 
 from grader.doctor import Machine
-from grader.judge.run import CHECKS
+from grader.judge.plugin import Judge
+from grader.judge.run import CHECKS, Selection, run_checks
+from grader.judge.servers import Servers
+from grader.judge.verdict import Verdict
 from grader.rubric import Rubric, Visibility
-from tests.staff.conftest import ROOT
+from tests.staff.conftest import ROOT, STAFF, Silent
 
+OVERFLOW = STAFF / "submissions" / "wrong" / "gelu_overflow"
 GRADED = {"gelu": "gelu", "softmax": "softmax"}
 
 
@@ -107,3 +111,20 @@ def test_the_environment_is_the_one_that_is_pinned():
         [pin] = [line for line in wanted if line.startswith(f"{package}==")]
         if found is None or found.partition("+")[0] != pin.partition("==")[2].partition(";")[0].strip():
             pytest.skip(f"{package} {found} is not the pinned one")
+
+
+def test_where_kernels_cannot_run_every_check_is_skipped_with_the_reason_and_no_runner_starts():
+    servers = Servers("cpu")
+    judge = Judge(ROOT / "solutions", "cpu", servers, Rubric.read(), cannot_run="There is no Triton for macOS")
+    result = run_checks(judge, Selection((), hidden=True).checks(judge.rubric), Silent(), "solutions")
+    assert {(check.verdict, check.score) for check in result.checks} == {(Verdict.SKIPPED, None)}
+    assert {check.message for check in result.checks} == {judge.cannot_run}
+    assert (result.score.max, result.score.complete) == (0, False)
+    assert servers._server is None
+
+
+def test_the_same_seed_draws_the_same_inputs_and_another_one_does_not(grade):
+    said = [
+        {check.id: check.message for check in grade(OVERFLOW, "gelu.large_values", seed=seed).checks} for seed in (5, 5, 6)
+    ]
+    assert said[0] == said[1] != said[2]

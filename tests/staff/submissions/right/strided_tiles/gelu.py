@@ -4,8 +4,6 @@ import torch
 import triton
 import triton.language as tl
 
-ROWS, COLUMNS = 4, 1024
-
 
 @triton.jit
 def gelu_tile(x_ptr, y_ptr, x_row, x_column, y_row, y_column, m, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
@@ -28,6 +26,7 @@ def gelu(x):
     matrix = x.reshape(-1, x.shape[-1]) if x.dim() else x.reshape(1, 1)
     m, n = matrix.shape
     y = torch.empty(n, m, dtype=x.dtype, device=x.device).t()
-    grid = (triton.cdiv(m, ROWS), triton.cdiv(n, COLUMNS))
-    gelu_tile[grid](matrix, y, *matrix.stride(), *y.stride(), m, n, ROWS, COLUMNS)
+    rows, columns = (1, 4096) if m == 1 else (16, 256)
+    grid = (triton.cdiv(m, rows), triton.cdiv(n, columns))
+    gelu_tile[grid](matrix, y, *matrix.stride(), *y.stride(), m, n, rows, columns)
     return y.view(x.shape)

@@ -10,7 +10,7 @@ def gelu_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + i, mask=i < n).to(tl.float32)
     u = 0.7978845608028654 * (x + 0.044715 * x * x * x)
-    return x * tl.sigmoid(2 * u)
+    x = x * tl.sigmoid(2 * u)
 
 
 def gelu(x):

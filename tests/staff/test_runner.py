@@ -1,0 +1,265 @@
+"""What a submission finds in its process: one connection, a clean environment, and nothing of the judge.
+
+A submission here looks around and reports by an exception, whose text reaches the test unabridged.
+"""
+
+import ast
+import ctypes
+import hashlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from grader.judge.cases import Input
+from grader.judge.replies import Raised
+from grader.judge.server import RUNNER_FOLDER
+from grader.judge.servers import Servers
+from grader.judge.submission import CheckProcess, Submission
+
+from .conftest import ROOT
+
+LookAround = Callable[[str], Any]
+MOST_LINES = 600  # of the runner: one sitting to read
+TOKEN = "a-token-of-the-judge"
+
+
+@pytest.fixture
+def look_around(servers: Servers, tmp_path: Path) -> LookAround:
+    """Evaluate an expression inside a submission; its value came through JSON."""
+    return lambda expression: seen_inside(servers, tmp_path, expression)
+
+
+@pytest.fixture(scope="module")
+def servers_with_secrets() -> Iterator[Servers]:
+    """Servers of a judge that has a token in its environment and an open file that children would inherit."""
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryFile() as file:
+        patch.setenv("STAFF_TOKEN", TOKEN)
+        patch.setenv("PYTHONPATH", f"/{TOKEN}")
+        os.set_inheritable(file.fileno(), True)
+        servers = Servers("cpu")
+        servers.ready()
+        yield servers
+        servers.close()
+
+
+def seen_inside(servers: Servers, folder: Path, expression: str) -> Any:
+    """What an expression gives in a submission's function, with `x` its argument."""
+    lines = textwrap.indent(textwrap.dedent(expression).strip(), "    ")
+    (folder / "gelu.py").write_text(
+        f"import json, os, sys\n\n\ndef look(x):\n{lines}\n\n\n"
+        "def gelu(x):\n    raise RuntimeError(json.dumps(look(x)))\n"
+    )
+    process = CheckProcess(servers, folder, "gelu", 20.0)
+    try:
+        reply = Submission(process).gelu.exception(Input((3,)).draw(torch.Generator()))
+    finally:
+        process.close()
+    assert isinstance(reply, Raised)
+    assert reply.type == "RuntimeError", reply
+    return json.loads(reply.message)
+
+
+DESCRIPTORS = """
+found = {}
+for name in os.listdir("/proc/self/fd"):
+    try:
+        found[name] = os.readlink(f"/proc/self/fd/{name}")
+    except FileNotFoundError:  # the listing's own
+        pass
+return found
+"""
+
+
+def test_a_child_has_one_descriptor_besides_input_and_outputs(servers_with_secrets: Servers, tmp_path: Path) -> None:
+    found = seen_inside(servers_with_secrets, tmp_path, DESCRIPTORS)
+    assert found.pop("0") == "/dev/null"
+    assert found.pop("1").startswith("pipe:")
+    assert found.pop("2").startswith("pipe:")
+    assert [target.partition(":")[0] for target in found.values()] == ["socket"]
+
+
+def test_two_children_share_no_connection(look_around: LookAround) -> None:
+    def connections() -> set[str]:
+        return {target for target in look_around(DESCRIPTORS).values() if target != "/dev/null"}
+
+    assert not connections() & connections()
+
+
+def test_nothing_of_the_judges_environment_is_in_the_childs(servers_with_secrets: Servers, tmp_path: Path) -> None:
+    seen = seen_inside(
+        servers_with_secrets,
+        tmp_path,
+        """
+        places = [f"/proc/{process}/{name}" for process in ("self", os.getppid()) for name in ("environ", "cmdline")]
+        files = [open(place, "rb").read().decode() for place in places]
+        return [dict(os.environ), sys.argv, sys.orig_argv, sys.path, *files]
+        """,
+    )
+    assert TOKEN not in json.dumps(seen)
+    assert seen[0]["USER"] == "runner"
+
+
+def test_the_environment_holds_what_a_kernel_needs_and_no_more(look_around: LookAround) -> None:
+    known = {
+        "HOME", "TMPDIR", "USER", "LANG", "PATH", "XDG_CACHE_HOME", "TRITON_CACHE_DIR", "OMP_NUM_THREADS",
+        "TRITON_INTERPRET", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_HOME",
+        "TRITON_LIBCUDA_PATH", "CC", "LC_CTYPE",
+    }  # fmt: skip
+    assert set(look_around("return list(os.environ)")) <= known
+
+
+def test_the_working_folder_is_scratch_and_goes_with_the_server(tmp_path: Path) -> None:
+    servers = Servers("cpu")
+    try:
+        folder, home, writable = seen_inside(
+            servers, tmp_path, "return os.getcwd(), os.environ['HOME'], os.access('.', os.W_OK)"
+        )
+    finally:
+        servers.close()
+    assert folder == home
+    assert writable
+    assert Path(folder).parent == Path(tempfile.gettempdir())
+    assert not Path(folder).exists()
+
+
+def test_nothing_of_the_judge_is_imported(look_around: LookAround) -> None:
+    folders = look_around(f"""
+    files = {{name: getattr(module, "__file__", None) or "" for name, module in sys.modules.items()}}
+    ours = [name for name, file in files.items() if file.startswith({str(ROOT)!r}) and sys.prefix not in file]
+    return sorted({{os.path.dirname(files[name]) for name in ours}}), "grader" in sys.modules, "pytest" in sys.modules
+    """)
+    assert folders == [[str(RUNNER_FOLDER)], False, False]
+
+
+def test_no_search_path_leads_to_the_grader(look_around: LookAround) -> None:
+    assert look_around("return [place for place in sys.path if os.path.isdir(place + '/grader')]") == []
+    assert str(RUNNER_FOLDER) not in look_around("return sys.path")
+    assert "" not in look_around("return sys.path")
+
+
+@pytest.mark.parametrize("name", ["grader", "grader.judge", "grader.hidden", "solutions", "tests", "conftest"])
+def test_modules_of_the_repository_cannot_be_imported(look_around: LookAround, name: str) -> None:
+    trying = f"""
+    try:
+        import {name}
+    except ModuleNotFoundError as error:
+        return str(error)
+    """
+    assert look_around(trying) == f"No module named '{name.partition('.')[0]}'"
+
+
+def test_the_interpreter_is_isolated(look_around: LookAround) -> None:
+    flags = look_around("return [sys.flags.isolated, sys.flags.no_user_site, sys.dont_write_bytecode]")
+    assert flags == [1, 1, True]
+
+
+def test_one_thread_computes(look_around: LookAround) -> None:
+    assert look_around("import torch\nreturn torch.get_num_threads()") == 1
+
+
+def test_a_child_is_new_for_each_check(look_around: LookAround) -> None:
+    expression = "sys.seen = getattr(sys, 'seen', 0) + 1\nreturn sys.seen"
+    assert [look_around(expression), look_around(expression)] == [1, 1]
+
+
+# The runner's own source, and the judge's
+
+
+def test_the_runner_imports_nothing_else_of_the_grader() -> None:
+    own = {path.stem for path in RUNNER_FOLDER.glob("*.py")}
+    allowed = sys.stdlib_module_names | own | {"torch", "triton", "numpy"}
+    for path in RUNNER_FOLDER.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                assert node.level == 0, f"{path.name}:{node.lineno}"
+                assert str(node.module).partition(".")[0] in allowed, f"{path.name}:{node.lineno}"
+            elif isinstance(node, ast.Import):
+                names = {alias.name.partition(".")[0] for alias in node.names}
+                assert names <= allowed, f"{path.name}:{node.lineno}"
+
+
+def test_the_runner_can_be_read_in_one_sitting() -> None:
+    lines = {path.name: len(path.read_text().splitlines()) for path in RUNNER_FOLDER.rglob("*.py")}
+    assert sum(lines.values()) < MOST_LINES, lines
+
+
+def test_the_judge_never_imports_triton(tmp_path: Path) -> None:
+    program = """
+    import sys
+    from grader.cli import main
+    sys.argv = ["grader", "check", "gelu.sizes", "--submission", "solutions"]
+    try:
+        main()
+    except SystemExit as end:
+        print(end.code, [name for name in sys.modules if name.partition(".")[0] in ("triton", "assignment")])
+    """
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert ended.stdout.splitlines()[-1:] == ["0 []"], ended
+
+
+# What only confinement can promise
+
+
+@pytest.mark.xfail(strict=True, reason="needs the sandbox")
+def test_files_outside_the_scratch_folder_cannot_be_written(look_around: LookAround, tmp_path: Path) -> None:
+    precious = tmp_path / "of the grader" / "canary"
+    precious.parent.mkdir()
+    look_around(f"return open({str(precious)!r}, 'w').write('sung')")
+    assert not precious.exists()
+
+
+@pytest.mark.xfail(strict=True, reason="needs the sandbox")
+def test_the_submissions_own_files_cannot_be_changed(look_around: LookAround, tmp_path: Path) -> None:
+    neighbour = tmp_path / "softmax.py"
+    neighbour.write_text("whole")
+    look_around("return open(os.path.dirname(__file__) + '/softmax.py', 'w').write('changed')")
+    assert neighbour.read_text() == "whole"
+
+
+@pytest.mark.xfail(strict=True, reason="needs the sandbox")
+@pytest.mark.parametrize("file", ["grader/hidden/rubric.yaml", "grader/hidden/test_gelu.py", "solutions/gelu.py"])
+def test_the_graders_files_cannot_be_read(look_around: LookAround, file: str) -> None:
+    assert (ROOT / file).is_file()
+    assert not look_around(f"""
+    place = os.path.dirname(sys.modules["protocol"].__file__) + "/../../{file}"
+    return os.access(place, os.R_OK)
+    """)
+
+
+@pytest.mark.xfail(strict=True, reason="needs the sandbox")
+def test_neither_environment_nor_memory_of_the_judge_can_be_read(look_around: LookAround) -> None:
+    secret = ctypes.create_string_buffer(os.urandom(16).hex().encode())
+    environment = Path("/proc/self/environ").read_bytes()
+    read = look_around(f"""
+    import hashlib
+    found = []
+    for name, place, size in (("mem", {ctypes.addressof(secret)}, 32), ("environ", 0, -1)):
+        try:
+            with open(f"/proc/{os.getpid()}/{{name}}", "rb", buffering=0) as file:
+                file.seek(place)
+                found.append(hashlib.sha256(file.read(size)).hexdigest())
+        except OSError:
+            pass
+    return found
+    """)
+    hashes = {hashlib.sha256(content).hexdigest() for content in (secret.value, environment)}
+    assert not hashes & set(read)
+
+
+@pytest.mark.xfail(strict=True, reason="needs the sandbox")
+def test_no_service_of_this_machine_can_be_reached(look_around: LookAround) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as service:
+        port = service.getsockname()[1]
+        assert look_around(f"import socket\nreturn socket.socket().connect_ex(('127.0.0.1', {port}))") != 0

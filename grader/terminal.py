@@ -134,7 +134,7 @@ def show_result(result: Result, rubric: Rubric, console: Console, staff: bool, r
 
 def _show_failures(checks: Sequence[CheckResult], rubric: Rubric, console: Console, staff: bool) -> None:
     """A block per failure, in which checks of the problem that fail for the same reason are only named."""
-    for group in _by_reason(checks):
+    for group in _by_reason(checks, passed=False):
         first, others = group[0], group[1:]
         untouched = first.verdict is Verdict.TODO and len(group) == sum(check.verdict.scored for check in checks)
         console.print()
@@ -153,13 +153,18 @@ def _show_failures(checks: Sequence[CheckResult], rubric: Rubric, console: Conso
         if first.replay:
             again = Text(f"      again: {first.replay}", style="dim")
             console.print(again, soft_wrap=True)  # in one piece, to be copied
+    for group in _by_reason(checks, passed=True):
+        console.print()
+        console.print(Text.assemble(("note", "yellow"), "  right, but: ", group[0].why))
+        for words in (f"try: {group[0].hint}", f"in: {', '.join(check.id for check in group)}"):
+            console.print(Padding(Text(words), (0, 0, 0, 6), expand=False))
 
 
-def _by_reason(checks: Sequence[CheckResult]) -> list[list[CheckResult]]:
-    """What did not pass, grouped by verdict and likely cause (by the message where no cause is told)."""
+def _by_reason(checks: Sequence[CheckResult], passed: bool) -> list[list[CheckResult]]:
+    """What did not pass, or passed with advice, grouped by verdict and likely cause (by the message without one)."""
     groups: dict[tuple[str, str], list[CheckResult]] = {}
     for check in checks:
-        if check.verdict.scored and check.verdict is not Verdict.PASS:
+        if check.verdict.scored and (check.verdict is Verdict.PASS) == passed and (check.cause or not passed):
             reason = check.why or check.message or check.id
             groups.setdefault((check.verdict, check.cause or reason), []).append(check)
     return list(groups.values())

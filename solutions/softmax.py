@@ -327,7 +327,7 @@ class Softmax(torch.autograd.Function):
     def forward(ctx, x: torch.Tensor) -> torch.Tensor:
         """x (..., columns) to probabilities of the same shape and dtype, contiguous."""
         probabilities = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-        if x.numel() > 0:  # a grid of 0 programs is a launch error
+        if x.numel() > 0:  # nothing to launch: CUDA itself refuses an empty grid
             tile = choose_tile(x.shape[-1])
             launch_softmax_forward(as_rows(x), as_rows(probabilities), tile)
         ctx.save_for_backward(probabilities)

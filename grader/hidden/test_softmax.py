@@ -47,12 +47,12 @@ OTHER_LAYOUTS = [
     Input((11, 77), layout=every_other(-1)),
     Input((77, 11), layout=permuted(1, 0)),
     Input((9, 77), layout=expanded(0)),
-    Input((5, 9, 4, 21), layout=permuted(2, 0, 3, 1)),
-    Input((7, 9, 33), layout=every_other(1)),
+    Input((3, 5, 4, 21), layout=permuted(2, 0, 3, 1)),
+    Input((4, 9, 33), layout=every_other(1)),
     Input((11, 77), torch.float16, layout=shifted(1)),
     Input((4, 5, 33), torch.float16, layout=permuted(1, 2, 0)),
 ]
-OTHER_ROWS = [Input((rows, n)) for rows, n in ((1, 2), (9, 63), (3, 129), (2, 2049), (1, 9001), (1, 70_001), (300, 5))]
+OTHER_ROWS = [Input((rows, n)) for rows, n in ((1, 2), (9, 63), (3, 129), (2, 2049), (1, 9001), (1, 70_001), (150, 5))]
 OTHER_GRADIENTS = [
     (Input((3, 129)), Input((3, 129), layout=permuted(1, 0))),
     (Input((1, 9001)), Input((1, 9001))),

@@ -226,9 +226,9 @@ def _known_mistake(evidence: Evidence) -> Cause | None:
 
 
 def _constant(evidence: Evidence) -> Cause | None:
-    got = evidence.got
+    got, values = evidence.got, evidence.expected.values
     value = float(got.flatten()[0])
-    if (got.numel() > 1 or value == 0) and bool((got == value).all()):
+    if bool((got == value).all()) and (value == 0 or not bool((values == values.flatten()[0]).all())):
         return Cause("constant", f"every element is {value:g}", "is the result stored at all?")
     return None
 

@@ -19,6 +19,7 @@ import pytest
 import torch
 
 from grader.judge.cases import Input
+from grader.judge.causes import Cause, describe_access
 from grader.judge.here import HereProcess, reexecute
 from grader.judge.server import RunnerBroken
 from grader.judge.servers import Servers
@@ -63,6 +64,7 @@ class CaseResult:
     words: str  # the case in the problem's terms
     outcome: Outcome | None  # None: passed
     seconds: float
+    advice: Cause | None = None  # for a case that passed all the same
 
     @property
     def verdict(self) -> Verdict:
@@ -181,7 +183,7 @@ def pytest_runtest_makereport(
     if call.when == "setup" and call.excinfo is None:
         return report
     report.grader_case = CaseResult(  # type: ignore[attr-defined]
-        check, title_of(item), visibility_of(item), words_of(item), _outcome(item, call), call.duration
+        check, title_of(item), visibility_of(item), words_of(item), _outcome(item, call), call.duration, _advice(item)
     )
     return report
 
@@ -251,6 +253,12 @@ def _process(request: pytest.FixtureRequest) -> CheckProcess:
         limit_s = entry.limit_s if entry else LIMIT_S
         session.stash[CURRENT] = (check, kind(judge.servers, judge.folder, check.partition(".")[0], limit_s))
     return session.stash[CURRENT][1]
+
+
+def _advice(item: pytest.Item) -> Cause | None:
+    """What the runner's watch saw so far in this check that the answers do not show."""
+    current = item.session.stash.get(CURRENT, None)
+    return describe_access(current[1].stray) if current and current[1].stray else None
 
 
 def _outcome(item: pytest.Item, call: pytest.CallInfo[None]) -> Outcome | None:

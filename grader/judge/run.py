@@ -241,8 +241,14 @@ def _check_result(judge: Judge, check: str, cases: Sequence[CaseResult], runs: i
         said = f"{telling.words}\n{outcome}\n{outcome.detail}".strip()
         seed = judge.seed_of(check)
         return result.CheckResult(**common, hint=entry.hint if entry else "", detail=f"{said}\n--seed {seed}")
+    if verdict is Verdict.PASS and hidden:
+        return result.CheckResult(**common)
     if verdict is Verdict.PASS:
-        return result.CheckResult(**common, seed=None if hidden else judge.seed_of(check))
+        advice = next((case.advice for case in cases if case.advice), None)
+        return result.CheckResult(
+            **common, seed=judge.seed_of(check), why=advice.why if advice else "", hint=advice.hint if advice else "",
+            cause=advice.name if advice else None,
+        )  # fmt: skip
     return result.CheckResult(
         **common, message=outcome.message, why=outcome.why, hint=outcome.hint, detail=outcome.detail,
         printed=outcome.printed, case=telling.words or None, seed=judge.seed_of(check), cause=outcome.cause,

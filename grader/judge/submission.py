@@ -47,6 +47,7 @@ class CheckProcess:
     child: RunnerChild | None = None
     functions: tuple[str, ...] = ()  # what the module offers
     names: dict[int, str] = field(default_factory=dict)  # of inputs, by the address of their storage
+    stray: Access | None = None  # the first access outside every tensor in a call that went well: advice
     spent_s: float = 0.0
 
     def load(self) -> None:
@@ -185,6 +186,7 @@ class Function:
             return reply
         if isinstance(reply, Loaded):
             raise self.process.malformed("a reply of the wrong kind")
+        self.process.stray = self.process.stray or next(iter(reply.accesses), None)
         try:
             return Results.of(reply, payload, parcel, leaves, again, self.process.servers.device)
         except Malformed as error:
@@ -215,30 +217,28 @@ class Results:
     ) -> Results:
         """Cut the payload up, and raise `Outcome` if the call changed memory that it was only to read."""
         fields = (reply.outputs, reply.gradients, reply.earlier)
-        entries = [entry for entries in fields for entry in entries if isinstance(entry, TensorEntry)]
-        tensors, returned = replies.split(entries, [part.nbytes for part in parcel.parts], payload)
+        plain = [entry for entries in fields for entry in entries if isinstance(entry, TensorEntry)]
+        tensors, returned = replies.split(plain, [part.nbytes for part in parcel.parts], payload)
         if not reply.outputs or len(reply.gradients) != len(leaves) or bool(reply.earlier) != again:
             raise Malformed("a reply with too few or too many results")
         accesses = tuple(reply.accesses)
         if changed := parcel.first_change(returned):
             raise changed_outcome(*changed, accesses)
-        queue = iter(tensors)
         names = (
             ["the answer"] * len(reply.outputs),
             [f"the gradient of {leaf}" for leaf in leaves],
             ["the first answer, read again after the second call,"] * len(reply.earlier),
         )
+        queue = iter(tensors)
+        groups: list[list[Result]] = []
         for group, entries in zip(names, fields, strict=True):
+            groups.append([])
             for name, entry in zip(group, entries, strict=True):
                 if isinstance(entry, LargeEntry):
                     raise too_large_outcome(name, entry)
-        return cls(*(
-            [
-                Result(name, entry, next(queue) if isinstance(entry, TensorEntry) else None, accesses, device)
-                for name, entry in zip(group, entries, strict=True)
-            ]
-            for group, entries in zip(names, fields, strict=True)
-        ))  # fmt: skip
+                tensor = next(queue) if isinstance(entry, TensorEntry) else None
+                groups[-1].append(Result(name, entry, tensor, accesses, device))
+        return cls(*groups)
 
 
 def _near(wanted: str, names: tuple[str, ...], kind: str) -> str:

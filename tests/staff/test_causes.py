@@ -222,6 +222,11 @@ def rows_with_a_factor() -> Evidence:
     return evidence(expected, expected.values * torch.tensor([1.3, 1.0, 1.7, 0.4])[:, None])
 
 
+def equal_logits_and_twice_the_answer() -> Evidence:
+    expected = softmax.softmax(torch.ones(3, 64))
+    return evidence(expected, 2 * expected.values)
+
+
 def half_rows_with_a_factor() -> Evidence:
     expected = softmax.softmax(draw(4, 100))
     got = right(expected)
@@ -252,6 +257,8 @@ CAUSES: list[tuple[str, Callable[[], Evidence], Callable[[], Evidence]]] = [
     ("kept_between_calls", sum_of_both_calls, sum_with_another_call),
     ("unexpected_nan", nan_in_the_answer, scattered_elements_are_zero),
     ("row_sum", rows_with_a_factor, half_rows_with_a_factor),
+    ("row_sum", equal_logits_and_twice_the_answer, zeros),
+    ("constant", zeros, equal_logits_and_twice_the_answer),
     ("wrong_tail", last_elements_are_zero, scattered_elements_are_zero),
 ]
 

@@ -128,3 +128,15 @@ def test_the_same_seed_draws_the_same_inputs_and_another_one_does_not(grade):
         {check.id: check.message for check in grade(OVERFLOW, "gelu.large_values", seed=seed).checks} for seed in (5, 5, 6)
     ]
     assert said[0] == said[1] != said[2]
+
+
+def test_a_stray_load_behind_a_right_answer_is_told_and_costs_nothing(grade, tmp_path):
+    solution = (ROOT / "solutions" / "gelu.py").read_text()
+    [load] = re.findall(r"tl\.load\(.*?\n?.*?\)\.to", solution, re.DOTALL)
+    unmasked = re.sub(r",\s*(mask|other)=[\w.]+", "", load)
+    assert unmasked != load
+    (tmp_path / "gelu.py").write_text(solution.replace(load, unmasked))
+    [check] = grade(tmp_path, "gelu.sizes").checks
+    assert (check.verdict, check.cause, check.score) == (Verdict.PASS, "out_of_bounds_read", check.max)
+    assert "reads outside every tensor" in check.why
+    assert grade(ROOT / "solutions", "gelu.sizes").checks[0].cause is None

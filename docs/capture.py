@@ -1,8 +1,9 @@
 """Take the picture in the README: run a command in a terminal of 80 columns and save what it showed as SVG.
 
-    uv run python docs/capture.py
+uv run python docs/capture.py
 """
 
+import io
 import os
 import pty
 import shutil
@@ -66,7 +67,7 @@ def main() -> None:
         shutil.copy(EXAMPLE, Path(folder) / "assignment")
         os.chdir(folder)
         shown = record(COMMAND).replace("\r\n", "\n")
-    console = Console(record=True, width=81, file=open(os.devnull, "w"), force_terminal=True)
+    console = Console(record=True, width=81, file=io.StringIO(), force_terminal=True)
     console.print(Text(SHOWN, style="bold"))
     console.print(Text.from_ansi(shown))
     (ROOT / "docs" / "check.svg").write_text(console.export_svg(code_format=FORMAT, unique_id="check"))

@@ -28,7 +28,9 @@ STOPPED = 130  # by Ctrl-C, as shells report it
 
 app = typer.Typer(add_completion=False, no_args_is_help=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
-Names = Annotated[list[str] | None, typer.Argument(metavar="[PROBLEM[.CHECK]]...", help="what to check; all by default")]
+Names = Annotated[
+    list[str] | None, typer.Argument(metavar="[PROBLEM[.CHECK]]...", help="what to check; all by default")
+]
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="also write the result as JSON")]
 
 
@@ -131,7 +133,10 @@ def _rubric() -> Rubric:
 
 
 def _refuse_unknown(names: tuple[str, ...], rubric: Rubric) -> None:
-    known = [*rubric.problems, *(f"{problem}.{name}" for problem, entry in rubric.problems.items() for name in entry.checks)]
+    known = [
+        *rubric.problems,
+        *(f"{problem}.{name}" for problem, entry in rubric.problems.items() for name in entry.checks),
+    ]
     for name in names:
         if name in rubric.public.coming:
             _usage(f"`{name}` is not built yet; there are {', '.join(rubric.problems)}")

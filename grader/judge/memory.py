@@ -17,8 +17,18 @@ ZONE_BYTES = 64 * 1024  # on both sides; more than any sensible tile reaches ove
 
 # A quiet NaN whose payload is not the one that PyTorch fills fresh memory with, nor the processor's own.
 # The same bits stand in `grader/runner/watch.py`.
-POISON_BITS = {torch.float16: 0x7FC1, torch.bfloat16: 0x7FC1, torch.float32: 0x7FC0DEAD, torch.float64: 0x7FF8DEADDEADDEAD}
-FILL_BITS = {torch.float16: 0x7E00, torch.bfloat16: 0x7FC0, torch.float32: 0x7FC00000, torch.float64: 0x7FF8000000000000}
+POISON_BITS = {
+    torch.float16: 0x7FC1,
+    torch.bfloat16: 0x7FC1,
+    torch.float32: 0x7FC0DEAD,
+    torch.float64: 0x7FF8DEADDEADDEAD,
+}
+FILL_BITS = {
+    torch.float16: 0x7E00,
+    torch.bfloat16: 0x7FC0,
+    torch.float32: 0x7FC00000,
+    torch.float64: 0x7FF8000000000000,
+}
 
 _INTEGER = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 

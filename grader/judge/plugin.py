@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import torch
 
+from grader.doctor import Machine, can_run_kernels, uses_gpu
 from grader.judge.cases import Input
 from grader.judge.causes import Cause, describe_access
 from grader.judge.here import HereProcess, reexecute
@@ -25,7 +26,6 @@ from grader.judge.server import RunnerBroken
 from grader.judge.servers import Servers
 from grader.judge.submission import CheckProcess, Submission
 from grader.judge.verdict import Outcome, Verdict
-from grader.doctor import Machine, can_run_kernels, uses_gpu
 from grader.rubric import LIMIT_S, Rubric, Visibility
 
 HERE = "--here: your code runs in this process, unguarded, for breakpoints and prints. Nothing below is a verdict."

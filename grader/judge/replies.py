@@ -109,12 +109,16 @@ def parse(header: object) -> Loaded | Answered | Raised:
         return _REPLY.validate_python(header)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
-        ours = first["loc"][:-1] if first["type"] == "extra_forbidden" else first["loc"]  # the rest is the runner's text
+        ours = (
+            first["loc"][:-1] if first["type"] == "extra_forbidden" else first["loc"]
+        )  # the rest is the runner's text
         place = ".".join(str(part) for part in ours)
         raise Malformed(f"a reply whose {place or 'form'} is wrong ({first['type']})") from None
 
 
-def split(entries: list[TensorEntry], storages: list[int], payload: bytearray) -> tuple[list[torch.Tensor], list[memoryview]]:
+def split(
+    entries: list[TensorEntry], storages: list[int], payload: bytearray
+) -> tuple[list[torch.Tensor], list[memoryview]]:
     """Cut a payload into the tensors that its header names and the storages that the judge had sent.
 
     Raises `Malformed` unless the sizes agree to the byte.

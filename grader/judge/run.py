@@ -161,7 +161,9 @@ def tree_sha256(folders: Sequence[Path], without: tuple[str, ...] = ()) -> str:
             relative = path.relative_to(folder)
             if path.suffix in (".py", ".yaml") and path.is_file() and not set(relative.parts) & set(without):
                 content = path.read_bytes()
-                digest.update(f"{folder.name}/{relative.as_posix()}\0{len(content)}\0".encode("utf-8", "surrogateescape"))
+                digest.update(
+                    f"{folder.name}/{relative.as_posix()}\0{len(content)}\0".encode("utf-8", "surrogateescape")
+                )
                 digest.update(content)
     return digest.hexdigest()
 

@@ -126,7 +126,9 @@ class RunnerServer:
     def __enter__(self) -> RunnerServer:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def _hear(self, seconds: float) -> dict[str, object]:

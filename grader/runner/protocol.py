@@ -30,7 +30,9 @@ class Malformed(ConversationError):
     """What arrived is not a message, or is larger than allowed."""
 
 
-def send(sock: socket.socket, header: object, payload: Iterable[memoryview] = (), deadline: float | None = None) -> None:
+def send(
+    sock: socket.socket, header: object, payload: Iterable[memoryview] = (), deadline: float | None = None
+) -> None:
     """Write one message. `deadline` is a reading of `time.monotonic()`; raises `Closed` or `Late`."""
     encoded = json.dumps(header, allow_nan=False).encode()
     parts = [part.cast("B") for part in payload if part.nbytes]

@@ -73,8 +73,13 @@ class Child:
         loading.install(self.folder)
         self.module = importlib.import_module(f"{loading.PACKAGE}.{header['module']}")
         offered = {name: thing for name, thing in vars(self.module).items() if callable(thing) and name[0] != "_"}
-        names = sorted(offered, key=lambda name: getattr(offered[name], "__module__", "") != vars(self.module)["__name__"])
-        return {"status": "loaded", "names": [plain(name, 200) for name in names[:200]]}, []  # its own before imported ones
+        names = sorted(
+            offered, key=lambda name: getattr(offered[name], "__module__", "") != vars(self.module)["__name__"]
+        )
+        return {
+            "status": "loaded",
+            "names": [plain(name, 200) for name in names[:200]],
+        }, []  # its own before imported ones
 
     def call(self, header: dict[str, Any], payload: bytearray) -> tuple[dict[str, Any], list[memoryview]]:
         """Call a function of the loaded module; go backward where gradients are asked for."""
@@ -155,7 +160,10 @@ class Child:
         if isinstance(error, SyntaxError) and error.filename and error.filename.startswith(str(self.folder)):
             return {"file": plain(os.path.relpath(error.filename, self.folder), 1000), "line": error.lineno or 0}
         if frames:
-            return {"file": plain(os.path.relpath(frames[-1].filename, self.folder), 1000), "line": frames[-1].lineno or 0}
+            return {
+                "file": plain(os.path.relpath(frames[-1].filename, self.folder), 1000),
+                "line": frames[-1].lineno or 0,
+            }
         return None
 
 

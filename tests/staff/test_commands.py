@@ -60,7 +60,9 @@ def test_a_failure_reads_well_on_a_plain_terminal_and_replays_with_its_command()
     assert max(map(len, other)) <= 80
     assert "case: 2000 elements float32, values up to +-20" in done.stdout
     replayed = run(*again.partition("python ")[2].split())
-    first, second = ([line for line in text.splitlines() if "wrong, the first" in line] for text in (done.stdout, replayed.stdout))
+    first, second = (
+        [line for line in text.splitlines() if "wrong, the first" in line] for text in (done.stdout, replayed.stdout)
+    )
     assert first == second != []
 
 
@@ -94,7 +96,16 @@ def test_grade_adds_hidden_checks_and_shows_a_student_no_more_than_title_and_hin
     for check in hidden:
         assert check.hint
         assert check.detail
-        shown = (check.message, check.why, check.case, check.seed, check.cause, check.where, check.replay, check.printed)
+        shown = (
+            check.message,
+            check.why,
+            check.case,
+            check.seed,
+            check.cause,
+            check.where,
+            check.replay,
+            check.printed,
+        )
         assert not any(shown)
 
 
@@ -114,7 +125,9 @@ def test_here_runs_in_pytests_own_process_and_gives_no_verdict(tmp_path):
     shutil.copy(ROOT / "solutions" / "gelu.py", tmp_path / "gelu.py")
     with (tmp_path / "gelu.py").open("a") as file:
         file.write("\nimport os\n\n\ndef gelu(x):\n    print('in process', os.getpid())\n    raise KeyError('mine')\n")
-    done = run("-m", "pytest", "tests/test_gelu.py", "-k", "test_sizes and 127", "--here", "-o", f"submission={tmp_path}")
+    done = run(
+        "-m", "pytest", "tests/test_gelu.py", "-k", "test_sizes and 127", "--here", "-o", f"submission={tmp_path}"
+    )
     assert "Nothing below is a verdict" in done.stdout
     assert "in process" in done.stdout
     assert "KeyError: 'mine'" in done.stdout  # the student's own traceback

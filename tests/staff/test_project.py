@@ -84,7 +84,9 @@ def test_no_hidden_check_has_the_name_of_a_public_one():
 
 def test_every_hidden_check_has_a_hint():
     rubric = Rubric.read()
-    assert all(entry.hint for problem in rubric.problems for entry in rubric.checks(problem, Visibility.HIDDEN).values())
+    assert all(
+        entry.hint for problem in rubric.problems for entry in rubric.checks(problem, Visibility.HIDDEN).values()
+    )
 
 
 def test_the_handout_has_every_section_that_the_rubric_names():
@@ -125,7 +127,8 @@ def test_where_kernels_cannot_run_every_check_is_skipped_with_the_reason_and_no_
 
 def test_the_same_seed_draws_the_same_inputs_and_another_one_does_not(grade):
     said = [
-        {check.id: check.message for check in grade(OVERFLOW, "gelu.large_values", seed=seed).checks} for seed in (5, 5, 6)
+        {check.id: check.message for check in grade(OVERFLOW, "gelu.large_values", seed=seed).checks}
+        for seed in (5, 5, 6)
     ]
     assert said[0] == said[1] != said[2]
 

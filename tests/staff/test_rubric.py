@@ -29,10 +29,15 @@ def read(tmp_path, public: str = PUBLIC, hidden: str | None = HIDDEN) -> Rubric:
 
 
 def check(verdict: Verdict, score: str | None, most: str = "1.00") -> CheckResult:
-    points = None if score is None else Decimal(score)
     return CheckResult(
-        id="gelu.a", problem="gelu", title="", visibility=Visibility.PUBLIC, verdict=verdict, score=points, max=Decimal(most)
-    )  # fmt: skip
+        id="gelu.a",
+        problem="gelu",
+        title="",
+        visibility=Visibility.PUBLIC,
+        verdict=verdict,
+        score=None if score is None else Decimal(score),
+        max=Decimal(most),
+    )
 
 
 def test_points_of_checks_add_up_to_their_share_exactly(tmp_path):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 STUBS = Path(__file__).resolve().parent.parent / "assignment"
 PASSED, FAILED, USAGE, OURS = 0, 1, 2, 3
+COMMANDS = ("check", "grade", "doctor")
 STOPPED = 130  # by Ctrl-C, as shells report it
 
 app = typer.Typer(add_completion=False, no_args_is_help=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -41,7 +42,10 @@ def check(
     seed: Annotated[int | None, typer.Option(min=0, help="draw the inputs from this seed")] = None,
     json: Json = None,
 ) -> None:
-    """Run the public checks on assignment/ (the default command)."""
+    """Run the public checks on assignment/ (the default command).
+
+    Examples: check; check softmax; check softmax.layouts --seed 7; check gelu --submission solutions --json result.json
+    """
     run(tuple(names or ()), submission, seed, json, staff=False)
 
 
@@ -70,7 +74,9 @@ def run(names: tuple[str, ...], submission: Path, seed: int | None, json: Path |
     rubric = _rubric()
     _refuse_unknown(names, rubric)
     if not submission.is_dir():
-        _usage(f"there is no folder {submission}")
+        _usage(
+            f"{submission} is a file: give its folder" if submission.is_file() else f"there is no folder {submission}"
+        )
     if json and not json.absolute().parent.is_dir():
         _usage(f"there is no folder {json.parent} to write {json.name} to")
     machine = Machine.here()
@@ -133,16 +139,15 @@ def _rubric() -> Rubric:
 
 
 def _refuse_unknown(names: tuple[str, ...], rubric: Rubric) -> None:
-    known = [
-        *rubric.problems,
-        *(f"{problem}.{name}" for problem, entry in rubric.problems.items() for name in entry.checks),
-    ]
+    checks = [f"{problem}.{name}" for problem, entry in rubric.problems.items() for name in entry.checks]
+    known = [*rubric.problems, *checks]
     for name in names:
-        if name in rubric.public.coming:
+        if name in (*rubric.public.coming, "speed"):
             _usage(f"`{name}` is not built yet; there are {', '.join(rubric.problems)}")
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            suggestion = f"did you mean `{close[0]}`?" if close else f"there are {', '.join(rubric.problems)}"
+            of_problem = [check for check in checks if check.startswith(f"{name.partition('.')[0]}.")]
+            close = difflib.get_close_matches(name.lower(), [*known, *COMMANDS], n=1)
+            suggestion = f"did you mean `{close[0]}`?" if close else f"there are {', '.join(of_problem or known)}"
             _usage(f"there is no problem or check `{name}`; {suggestion}")
 
 
@@ -153,13 +158,13 @@ def _note(text: str) -> None:
 
 
 def _usage(sentence: str) -> None:
-    print(f"{sentence[:1].upper()}{sentence[1:]}.", file=sys.stderr)
+    print(f"{sentence[:1].upper()}{sentence[1:]}{'' if sentence.endswith('?') else '.'}", file=sys.stderr)
     raise typer.Exit(USAGE)
 
 
 def main() -> None:
     """Entry of `python -m grader`: without a command it is `check`."""
     arguments = sys.argv[1:]
-    if not arguments or (arguments[0] not in ("check", "grade", "doctor", "--help", "-h")):
+    if not arguments or (arguments[0] not in (*COMMANDS, "--help", "-h")):
         arguments = ["check", *arguments]
     app(args=arguments, prog_name="python -m grader")

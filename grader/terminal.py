@@ -174,7 +174,7 @@ def _lines(check: CheckResult, rubric: Rubric, staff: bool) -> list[Text]:
     """The lines of a failure: case, what, why, next, handout, replay."""
     lines = []
     if check.case:
-        of = f" ({check.failed_cases} of {check.cases} cases fail)" if check.cases > 1 else ""
+        of = f" ({check.failed_cases} of {check.cases} cases failed)" if check.cases > 1 else ""
         lines.append(Text(f"case: {check.case}{of}", style="dim"))
     lines += [Text(part) for part in (check.message,) if part]
     lines += [Text(f"likely: {check.why}") for _ in [0] if check.why]
@@ -196,6 +196,8 @@ def _show_total(result: Result, rubric: Rubric, console: Console, staff: bool) -
     passed = sum(check.verdict is Verdict.PASS for check in scored)
     kind = "" if staff else "public "
     console.print()
+    if not scored:
+        console.print(Text("None of these checks can run on this machine, so nothing is judged.", style="yellow"))
     if result.run.stopped:
         console.print(Text("Stopped: what had not ended is missing here and counts nothing.", style="yellow"))
     console.print(

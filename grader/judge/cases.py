@@ -127,7 +127,7 @@ class Input:
     def __str__(self) -> str:
         size = " x ".join(map(str, self.shape)) if self.shape else "scalar"
         if len(self.shape) == 1:
-            size += " elements"
+            size += " element" if self.shape == (1,) else " elements"
         name = str(self.dtype).removeprefix("torch.")
         return ", ".join(part for part in (f"{size} {name}", self.layout.words, self.values.words) if part)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import signal
 import socket
 import time
@@ -9,7 +11,7 @@ from collections.abc import Sequence
 
 from grader.judge import replies
 from grader.judge.server import RunnerServer
-from grader.judge.verdict import Outcome, Verdict
+from grader.judge.verdict import Outcome, Verdict, Where
 from grader.runner import protocol
 
 PAYLOAD_FLOOR_BYTES = 64 << 20  # a reply may always be this large, and four times what was sent
@@ -22,6 +24,11 @@ def payload_limit(parts: Sequence[memoryview]) -> int:
     return max(PAYLOAD_FLOOR_BYTES, 4 * sum(part.nbytes for part in parts))
 
 
+# How faulthandler begins: of a fatal signal, or asked by SIGUSR1.
+STACK = re.compile(r"^(?:Fatal Python error: .*|(?:Current thread|Stack) .*)$", re.MULTILINE)
+STACK_S = 0.2  # for a process to report its stack
+
+
 class RunnerChild:
     """One check's process. After a crash or a timeout it is dead, and every request says the same again."""
 
@@ -31,6 +38,7 @@ class RunnerChild:
         self.ended: dict[str, int] | None = None  # how, by the server's word
         self.failure: Outcome | None = None
         self.closed = False
+        self.folder = "/"  # of the submission, once it is loaded
 
     def request(
         self, header: dict[str, object], parts: Sequence[memoryview] = (), limit_s: float = 20.0, of_s: float = 20.0
@@ -42,6 +50,7 @@ class RunnerChild:
         if self.failure:
             raise self.failure
         self.requests += 1
+        self.folder = str(header.get("folder", self.folder))
         deadline = time.monotonic() + limit_s
         try:
             self._refuse_early_words()
@@ -52,11 +61,7 @@ class RunnerChild:
             if reply.number != self.requests:
                 raise protocol.Malformed("a reply to another request")
         except protocol.Late:
-            raise self._fail(Outcome(
-                Verdict.TIMEOUT, f"no answer within the check's {of_s:.0f} s",
-                "your code still runs, or waits for something",
-                "look for a loop whose condition never turns false; on a CPU use few programs with large tiles",
-            )) from None  # fmt: skip
+            raise self._fail(self._overdue(of_s)) from None
         except protocol.Closed:
             raise self._fail(self._obituary()) from None
         except protocol.Malformed as error:
@@ -80,8 +85,10 @@ class RunnerChild:
         self.server.end(self.line.pid)
 
     def printed(self) -> str:
-        """What the submission has written to standard output and standard error."""
-        return "\n".join(text for text in (self.line.output.text(), self.line.errors.text()) if text.strip())
+        """What the submission has written to standard output and standard error, without reports of its stack."""
+        patience_s = 0.2 if self.closed else 0.02
+        errors = STACK.split(self.line.errors.text(patience_s))[0]
+        return "\n".join(text for text in (self.line.output.text(patience_s), errors) if text.strip())
 
     def _refuse_early_words(self) -> None:
         if self._peek(0):
@@ -114,6 +121,30 @@ class RunnerChild:
         outcome.printed = self.printed()
         return outcome
 
+    def _overdue(self, of_s: float) -> Outcome:
+        """The verdict on a process that does not answer, with the line where it is, by its own word."""
+        try:
+            os.kill(self.line.pid, signal.SIGUSR1)
+            time.sleep(STACK_S)
+        except ProcessLookupError:
+            pass
+        where = self._last_line()
+        return Outcome(
+            Verdict.TIMEOUT,
+            f"no answer within the check's {of_s:.0f} s" + (f"; it was at {_place(where)}" if where else ""),
+            "your code still runs, or waits for something",
+            "look for a loop whose condition never turns false; on a CPU use few programs with large tiles",
+            where=where,
+        )
+
+    def _last_line(self) -> Where | None:
+        """The innermost line of the submission in the last report of the child's stack."""
+        report = STACK.split(self.line.errors.text())[-1]
+        for path, line in re.findall(r'File "(.{1,300}?)", line (\d{1,7})\b', report):
+            if path.startswith(f"{self.folder}/"):
+                return Where(f"assignment/{path.removeprefix(self.folder + '/')}", int(line))
+        return None
+
     def _obituary(self) -> Outcome:
         """The verdict on a process that went away, with the words for how it did."""
         ended = self.ended or self.server.how_ended(self.line.pid, 2.0) or {}
@@ -126,14 +157,19 @@ class RunnerChild:
         number = ended.get("signal", 0)
         name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
         if number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT):
+            where = self._last_line()
             return Outcome(
-                Verdict.CRASH, f"your code crashed the process ({name})",
+                Verdict.CRASH, f"your code crashed the process ({name})" + (f" at {_place(where)}" if where else ""),
                 "it read or wrote memory that does not belong to any tensor",
                 "mask every load and store: an index must be smaller than the size it runs over",
-                detail=self.line.errors.text()[-4000:],
+                detail=self.line.errors.text()[-4000:], where=where,
             )  # fmt: skip
         return Outcome(
             Verdict.CRASH, f"the process that ran your code went away ({name if number else 'for an unknown reason'})",
             "it was killed, or closed the grader's connection",
             "do not signal processes or close descriptors that your code did not open",
         )  # fmt: skip
+
+
+def _place(where: Where) -> str:
+    return f"line {where.line} of {where.file}"

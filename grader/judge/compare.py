@@ -7,7 +7,7 @@ import torch
 from grader.judge.causes import Cause, Evidence, likely_cause
 from grader.judge.expected import Expected
 from grader.judge.output import clean
-from grader.judge.replies import NoneEntry, OtherEntry, Raised
+from grader.judge.replies import Raised
 from grader.judge.submission import Result
 from grader.judge.tolerance import ROUNDOFF, Errors
 from grader.judge.verdict import Outcome, Verdict
@@ -22,7 +22,7 @@ def assert_matches(
     `previous` is the right answer of the call before, so that a stale answer can be told. `cause` is given where the
     check itself tells why an answer is wrong, because everything else was right a moment ago.
     """
-    got = _plain_tensor(result)
+    got = result.plain()
     _assert_form(result, got, expected)
     errors = expected.errors(got)
     if errors.within(expected.tolerance):
@@ -61,23 +61,6 @@ def assert_raises(outcome: Raised | Result, kind: str, naming: tuple[str, ...]) 
         )  # fmt: skip
 
 
-def _plain_tensor(result: Result) -> torch.Tensor:
-    if result.tensor is not None:
-        return result.tensor
-    if isinstance(result.entry, NoneEntry):
-        gradient = "gradient" in result.name
-        raise Outcome(
-            Verdict.FAIL, f"{result.name} is missing (None)" if gradient else "the function returned None",
-            hint="make the function differentiable: torch.autograd.Function with a backward" if gradient
-            else "return the tensor that the kernel has written", cause="nothing_returned",
-        )  # fmt: skip
-    assert isinstance(result.entry, OtherEntry)
-    raise Outcome(
-        Verdict.FAIL, f"{result.name} is not a plain tensor: got {clean(result.entry.what, 200)}",
-        hint="return one torch.Tensor, nothing derived from it and nothing around it", cause="not_a_tensor",
-    )  # fmt: skip
-
-
 def _assert_form(result: Result, got: torch.Tensor, expected: Expected) -> None:
     if got.shape != expected.values.shape:
         raise Outcome(
@@ -106,7 +89,9 @@ def _what_is_wrong(name: str, got: torch.Tensor, expected: Expected, errors: Err
         of = f"{count} of {got.numel()} elements of {name}" if got.numel() > 1 else f"{name}"
         verb = "are" if count > 1 and got.numel() > 1 else "is"
         place = f", the first at {list(index)}" if got.numel() > 1 else ""
-        values = f"got {float(got[index]):.7g}, expected {float(expected.values[index]):.7g}"
+        values = f"got {float(got[index]):.7g}, expected {float(expected.values[index].to(got.dtype)):.7g}"
+        if not expected.by_row and len(expected.arguments) == 1:
+            values += f" for x = {float(expected.arguments[0][index]):.7g}"
         return f"{of} {verb} wrong{place}: {values}"
     if expected.tolerance.rms is not None and errors.rms > expected.tolerance.rms:
         return (

@@ -9,6 +9,8 @@ import os
 import sys
 from collections.abc import Sequence
 
+import pytest
+
 from grader.judge import replies
 from grader.judge.replies import Answered, Loaded, Raised
 from grader.judge.server import RUNNER_FOLDER
@@ -16,8 +18,10 @@ from grader.judge.submission import CheckProcess
 from grader.judge.verdict import Outcome, Verdict
 
 
-def reexecute() -> None:
+def reexecute(config: pytest.Config) -> None:
     """Start pytest again with the interpreter's environment, which must be set before triton is imported."""
+    if capture := config.pluginmanager.getplugin("capturemanager"):
+        capture.stop_global_capturing()  # or the new process has no keyboard for its breakpoints
     environment = os.environ | {"TRITON_INTERPRET": "1"}
     sys.stdout.flush()
     os.execve(sys.executable, [sys.executable, "-m", "pytest", "-s", *sys.argv[1:]], environment)

@@ -89,7 +89,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """With --here on a machine without a GPU: start again with the interpreter's environment set."""
     if config.getoption("--here") and not uses_gpu(Machine.here()) and os.environ.get("TRITON_INTERPRET") != "1":
-        reexecute()
+        reexecute(config)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -168,8 +168,12 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         return (yield)
     except Outcome as outcome:
         item.stash[OUTCOME] = outcome
-        seed = item.config.stash[JUDGE].seed_of(check_of(item) or "")
-        pytest.fail(f"{words_of(item)}\n{outcome}\n[{outcome.verdict}; --seed {seed}]", pytrace=False)
+        if current := item.session.stash.get(CURRENT, None):
+            outcome.printed = outcome.printed or current[1].printed()
+        judge = item.config.stash[JUDGE]
+        verdict = "" if judge.here else f"{outcome.verdict}; "
+        text = f"{words_of(item)}\n{outcome}\n[{verdict}--seed {judge.seed_of(check_of(item) or '')}]"
+        raise pytest.fail.Exception(text, pytrace=False) from None
 
 
 @pytest.hookimpl(wrapper=True)

@@ -31,6 +31,9 @@ ROOT = Path(grader.__file__).resolve().parent.parent
 CHECKS = {Visibility.PUBLIC: ROOT / "tests", Visibility.HIDDEN: ROOT / "grader" / "hidden"}
 
 
+RUN = "uv run " if "UV" in os.environ else ""  # as this command was started
+
+
 class JudgeFailed(Exception):
     """Checks could not be collected or run: a mistake of ours, with pytest's words."""
 
@@ -255,5 +258,5 @@ def _check_result(judge: Judge, check: str, cases: Sequence[CaseResult], runs: i
         **common, message=outcome.message, why=outcome.why, hint=outcome.hint, detail=outcome.detail,
         printed=outcome.printed, case=telling.words or None, seed=judge.seed_of(check), cause=outcome.cause,
         where=result.Place(file=outcome.where.file, line=outcome.where.line) if outcome.where else None,
-        replay=f"python -m grader check {check}{judge.options} --seed {judge.seed_of(check)}",
+        replay=f"{RUN}python -m grader check {check}{judge.options} --seed {judge.seed_of(check)}",
     )  # fmt: skip

@@ -18,7 +18,7 @@ from grader.judge import replies
 from grader.judge.child import RunnerChild, payload_limit
 from grader.judge.output import clean
 from grader.judge.parcel import Parcel
-from grader.judge.replies import Access, Answered, Entry, LargeEntry, Loaded, Raised, TensorEntry
+from grader.judge.replies import Access, Answered, Entry, LargeEntry, Loaded, OtherEntry, Raised, TensorEntry
 from grader.judge.servers import Servers
 from grader.judge.verdict import Outcome, Verdict
 from grader.judge.wording import changed_outcome, raised_outcome, too_large_outcome
@@ -35,6 +35,25 @@ class Result:
     accesses: tuple[Access, ...] = ()  # what the runner's watch saw: advice
     device: str = "cpu"  # where the inputs were
 
+    def plain(self) -> torch.Tensor:
+        """The tensor; raises `Outcome` where it is none."""
+        if self.tensor is not None:
+            return self.tensor
+        if isinstance(self.entry, OtherEntry):
+            raise Outcome(
+                Verdict.FAIL, f"{self.name} is not a plain tensor: got {clean(self.entry.what, 200)}",
+                hint="return one torch.Tensor, nothing derived from it and nothing around it", cause="not_a_tensor",
+            )  # fmt: skip
+        if "gradient" not in self.name:
+            raise Outcome(
+                Verdict.FAIL, "the function returned None", hint="return the tensor that the kernel has written",
+                cause="nothing_returned",
+            )  # fmt: skip
+        raise Outcome(
+            Verdict.FAIL, f"{self.name} is missing (None)", cause="nothing_returned",
+            hint="make the function differentiable: torch.autograd.Function with a backward, for an empty input, too",
+        )  # fmt: skip
+
 
 @dataclass
 class CheckProcess:
@@ -49,6 +68,7 @@ class CheckProcess:
     names: dict[int, str] = field(default_factory=dict)  # of inputs, by the address of their storage
     stray: Access | None = None  # the first access outside every tensor in a call that went well: advice
     spent_s: float = 0.0
+    told: bool = False  # what it wrote
 
     def load(self) -> None:
         """Open the child and import the module. Raises `Outcome`, each time again, if that fails."""
@@ -95,8 +115,9 @@ class CheckProcess:
             self.child.end()
 
     def printed(self) -> str:
-        """What the submission wrote, cleaned."""
-        return self.child.printed() if self.child else ""
+        """What the submission wrote, cleaned; told once, with the first case that did not pass."""
+        told, self.told = self.told, True
+        return self.child.printed() if self.child and not told else ""
 
     def _load_failure(self, reply: Raised) -> Outcome:
         if reply.missing == f"assignment.{self.module}":
@@ -147,9 +168,9 @@ class Function:
         """Call it and go backward from `gradient`. Returns the answer and the gradient of each argument."""
         results = self._call(arguments, gradient=gradient)
         answer = results.answer
-        if answer.tensor is not None and answer.tensor.shape != gradient.shape:
+        if answer.plain().shape != gradient.shape:
             raise Outcome(
-                Verdict.FAIL, f"the answer has shape {list(answer.tensor.shape)}, expected {list(gradient.shape)}",
+                Verdict.FAIL, f"the answer has shape {list(answer.plain().shape)}, expected {list(gradient.shape)}",
                 hint="no gradient was asked for: the answer's own shape comes first", cause="wrong_shape",
             )  # fmt: skip
         return answer, *results.gradients

@@ -55,11 +55,45 @@ KNOWN_ERRORS = (
         "return an empty result before the launch where x.numel() is 0",
     ),
     (
+        "no attribute 'grid_idx'", "a kernel is called like a function, without a grid",
+        "launch it with a grid: kernel[(programs,)](pointer, ..., BLOCK=1024)",
+    ),
+    (
+        "object of type 'int' has no len()", "a grid is a tuple, also of one number", "write kernel[(programs,)](...)",
+    ),
+    (
+        "'function' object is not subscriptable", "this function is no kernel", "put @triton.jit above it",
+    ),
+    (
+        "must be of type tl.constexpr", "the length of a tile must be known when the kernel is compiled",
+        "declare that parameter as BLOCK: tl.constexpr, and pass it by name",
+    ),
+    (
+        "'tuple' object has no attribute", "ctx.saved_tensors is a tuple, also of one tensor",
+        "unpack it: (y,) = ctx.saved_tensors",
+    ),
+    (
+        "must be Tensor, not tensor", "a kernel calls a function of PyTorch",
+        "inside a kernel use triton.language only; allocate before the launch",
+    ),
+    (
+        "BdbQuit", "there is no keyboard here for breakpoint()", "use pytest tests/test_PROBLEM.py --here",
+    ),
+    (
+        "EOFError", "there is no keyboard here", "use pytest tests/test_PROBLEM.py --here, or print",
+    ),
+    (
+        "ModuleNotFoundError", "a submission's own modules are found relative to each other only",
+        "write: from .name import function",
+    ),
+    (
         "by zero", "a size may be 0 here", "return an empty result before the launch where x.numel() is 0",
     ),
 )  # fmt: skip
 
 
+# PyTorch raises the stubs' NotImplementedError, too, where an operator does not take a dtype or a device.
+TORCH_LACKS = ("not implemented for", "Could not run")
 NO_MEMORY = "DefaultCPUAllocator: can't allocate memory"  # torch says so in a plain RuntimeError
 
 
@@ -76,14 +110,14 @@ def raised_outcome(reply: Raised, doing: str = "") -> Outcome:
             Verdict.OUT_OF_MEMORY, f"memory ran out: {said}{place}",
             hint="allocate no more than inputs and outputs need", where=where, detail=detail,
         )  # fmt: skip
-    if reply.type == "NotImplementedError":
+    if reply.type == "NotImplementedError" and not any(words in reply.message for words in TORCH_LACKS):
         return Outcome(Verdict.TODO, f"not written yet{place}", where=where)
     if reply.type == "SystemExit":
         return Outcome(
             Verdict.CRASH, f"your code called sys.exit({message}){place}", hint="a module or a function must not exit",
             where=where, detail=detail,
         )  # fmt: skip
-    why, hint = next(((why, hint) for part, why, hint in KNOWN_ERRORS if part in reply.message), ("", ""))
+    why, hint = next(((why, hint) for part, why, hint in KNOWN_ERRORS if part in said), ("", ""))
     cause = None
     if reply.type == "StrayStore" and reply.accesses:
         found = describe_access(reply.accesses[-1])

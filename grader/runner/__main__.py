@@ -75,6 +75,7 @@ def be_a_child(conversation: int, output: int, errors: int) -> None:
     os.makedirs(os.environ["HOME"], exist_ok=True)
     os.chdir(os.environ["HOME"])  # an earlier check may have removed the scratch folder
     faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=False)  # the judge asks where a child hangs
     import torch
     import verbs
 

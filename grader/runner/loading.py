@@ -1,71 +1,54 @@
 """Load a submission from its files, under the name `assignment`, and from nowhere else.
 
 A finder of our own serves `assignment` and what lies below it; no search path is touched, so a
-`random.py` or `torch.py` in a submission shadows nothing. Source files only: stale or forged
-bytecode is never read.
+`random.py` or `torch.py` in a submission shadows nothing. Bytecode is never read, stale or forged.
 """
 
-import importlib.abc
-import importlib.machinery
-import importlib.util
 import sys
-from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import spec_from_file_location
 from pathlib import Path
-from types import CodeType, ModuleType
+from typing import Any
 
 PACKAGE = "assignment"
 
 
-class SourceOnlyLoader(importlib.machinery.SourceFileLoader):
+class SourceOnlyLoader(SourceFileLoader):
     """Compiles the source at every import and ignores `__pycache__`."""
 
-    def get_code(self, fullname: str) -> CodeType:
+    def get_code(self, fullname: str) -> Any:
         path = self.get_filename(fullname)
-        code: CodeType = self.source_to_code(self.get_data(path), path)
-        return code
+        return self.source_to_code(self.get_data(path), path)
 
 
-class SubmissionFinder(importlib.abc.MetaPathFinder):
+class SubmissionFinder(MetaPathFinder):
     """Finds `assignment` in one folder and its modules below it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
         package, _, below = fullname.partition(".")
         if package != PACKAGE:
             return None
         place = self.folder.joinpath(*below.split(".")) if below else self.folder
-        if (source := place / "__init__.py").is_file():
-            return _from_file(fullname, source, [str(place)])
-        if below and (source := place.with_name(f"{place.name}.py")).is_file():
-            return _from_file(fullname, source)
-        if not place.is_dir():
+        module, package_file = place.with_name(f"{place.name}.py"), place / "__init__.py"
+        source = module if below and module.is_file() and not package_file.is_file() else package_file
+        if not source.is_file() and not place.is_dir():
             return None
-        spec = importlib.machinery.ModuleSpec(fullname, None, is_package=True)
-        spec.submodule_search_locations = [str(place)]
+        loader = SourceOnlyLoader(fullname, str(source)) if source.is_file() else None
+        search = None if source == module else [str(place)]
+        spec = spec_from_file_location(fullname, source, loader=loader, submodule_search_locations=search)
+        if loader is None:  # a folder without __init__.py
+            spec = ModuleSpec(fullname, None, is_package=True)
+            spec.submodule_search_locations = search
         return spec
 
 
-def _from_file(
-    fullname: str, source: Path, search_below: list[str] | None = None
-) -> importlib.machinery.ModuleSpec | None:
-    loader = SourceOnlyLoader(fullname, str(source))
-    return importlib.util.spec_from_file_location(
-        fullname, source, loader=loader, submodule_search_locations=search_below
-    )
-
-
 def install(folder: Path) -> None:
-    """From now on `import assignment` means the files in `folder`."""
-    forget()
-    sys.meta_path.insert(0, SubmissionFinder(folder))
-
-
-def forget() -> None:
-    """Undo `install`: drop the finder and every module that it loaded."""
+    """From now on `import assignment` means the files in `folder`, and nothing that was imported before."""
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, SubmissionFinder)]
+    sys.meta_path.insert(0, SubmissionFinder(folder))
     for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
         del sys.modules[name]

@@ -30,10 +30,8 @@ class Malformed(ConversationError):
     """What arrived is not a message, or is larger than allowed."""
 
 
-def send(
-    sock: socket.socket, header: object, payload: Iterable[memoryview] = (), deadline: float | None = None
-) -> None:
-    """Write one message. `deadline` is a reading of `time.monotonic()`; raises `Closed` or `Late`."""
+def send(sock: socket.socket, header: object, payload: Iterable[memoryview] = (), deadline: float = 0) -> None:
+    """Write one message. `deadline` is a reading of `time.monotonic()`, or 0; raises `Closed` or `Late`."""
     encoded = json.dumps(header, allow_nan=False).encode()
     parts = [part.cast("B") for part in payload if part.nbytes]
     prefix = PREFIX.pack(len(encoded), sum(part.nbytes for part in parts))
@@ -47,18 +45,14 @@ def send(
         raise Closed(str(error)) from None
 
 
-def receive(
-    sock: socket.socket, payload_limit: int, deadline: float | None = None, header_limit: int = HEADER_LIMIT_BYTES
-) -> tuple[object, bytearray]:
+def receive(sock: socket.socket, payload_limit: int, deadline: float = 0) -> tuple[object, bytearray]:
     """Read one message: its header, parsed from JSON, and its payload.
 
     Sizes are compared with the limits before any of it is read. Raises `Closed`, `Late` or `Malformed`.
     """
     header_bytes, payload_bytes = PREFIX.unpack(_read(sock, PREFIX.size, deadline))
-    if header_bytes > header_limit or payload_bytes > payload_limit:
-        raise Malformed(
-            f"a message of {header_bytes} + {payload_bytes} bytes, where {header_limit} + {payload_limit} are allowed"
-        )
+    if header_bytes > HEADER_LIMIT_BYTES or payload_bytes > payload_limit:
+        raise Malformed(f"a message of {header_bytes} + {payload_bytes} bytes, more than is allowed")
     encoded = _read(sock, header_bytes, deadline)
     try:
         header = json.loads(encoded)
@@ -67,28 +61,25 @@ def receive(
     return header, _read(sock, payload_bytes, deadline)
 
 
-def _read(sock: socket.socket, count: int, deadline: float | None) -> bytearray:
+def _read(sock: socket.socket, count: int, deadline: float) -> bytearray:
     buffer = bytearray(count)
-    view, done = memoryview(buffer), 0
-    while done < count:
+    rest = memoryview(buffer)
+    while rest:
         _limit_wait(sock, deadline)
         try:
-            received = sock.recv_into(view[done:])
+            received = sock.recv_into(rest)
         except TimeoutError:
             raise Late("no complete message in time") from None
         except OSError as error:
             raise Closed(str(error)) from None
         if received == 0:
             raise Closed("the other side closed the connection")
-        done += received
+        rest = rest[received:]
     return buffer
 
 
-def _limit_wait(sock: socket.socket, deadline: float | None) -> None:
-    if deadline is None:
-        sock.settimeout(None)
-        return
+def _limit_wait(sock: socket.socket, deadline: float) -> None:
     remaining = deadline - time.monotonic()
-    if remaining <= 0:
+    if deadline and remaining <= 0:
         raise Late("the deadline has passed")
-    sock.settimeout(remaining)
+    sock.settimeout(remaining if deadline else None)

@@ -150,7 +150,7 @@ class Child:
             "type": plain(type(error).__name__, 200),
             "out_of_memory": isinstance(error, (torch.OutOfMemoryError, MemoryError)),
             "missing": plain(error.name, 200) if isinstance(error, ModuleNotFoundError) else None,
-            "message": plain(error),
+            "message": plain(f"{error.msg}: {(error.text or '').strip()}" if isinstance(error, SyntaxError) else error),
             "where": where,
             "traceback": plain("".join(traceback.format_list(frames))[-TEXT_LIMIT:]),
             "accesses": self.watch.reports if self.watch else [],

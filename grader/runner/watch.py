@@ -121,20 +121,19 @@ class Watch:
             loaded[stray] = poison(loaded.dtype)
             return loaded
 
-        def store(pointers: Any, value: Any, mask: Any) -> Any:
-            self.guard_store(pointers, mask, value.dtype.itemsize)
-            return native.store(pointers, value, mask)
+        def watched(store: Any, pointers: int, value: int, mask: int | None) -> Any:
+            def call(*arguments: Any) -> Any:
+                active = True if mask is None else arguments[mask]
+                self.guard_store(arguments[pointers], active, arguments[value].dtype.itemsize)
+                return store(*arguments)
 
-        def atomic_rmw(operation: Any, pointers: Any, value: Any, mask: Any, semantics: Any) -> Any:
-            self.guard_store(pointers, mask, value.dtype.itemsize)
-            return native.atomic_rmw(operation, pointers, value, mask, semantics)
+            return call
 
-        def atomic_cas(pointers: Any, compare: Any, value: Any, semantics: Any) -> Any:
-            self.guard_store(pointers, True, value.dtype.itemsize)
-            return native.atomic_cas(pointers, compare, value, semantics)
-
-        watched = {"load": load, "store": store, "atomic_rmw": atomic_rmw, "atomic_cas": atomic_cas}
-        interpreter._interpreter = SimpleNamespace(**{name: getattr(native, name) for name in dir(native)} | watched)
+        interpreter._interpreter = SimpleNamespace(**{name: getattr(native, name) for name in dir(native)})
+        interpreter._interpreter.load = load
+        interpreter._interpreter.store = watched(native.store, pointers=0, value=1, mask=2)
+        interpreter._interpreter.atomic_rmw = watched(native.atomic_rmw, pointers=1, value=2, mask=3)
+        interpreter._interpreter.atomic_cas = watched(native.atomic_cas, pointers=0, value=2, mask=None)
         interpreter.GridExecutor._init_args_hst = init_args_hst
         builder.set_grid_dim, builder.set_grid_idx = set_grid_dim, set_grid_idx
 

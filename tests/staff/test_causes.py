@@ -377,3 +377,11 @@ def test_no_answer_is_too_strange_to_be_looked_at(case, garbage):
     expectations = [gelu.gelu(x)] + ([softmax.softmax(x), softmax.gradient(x, dy)] if case.shape else [])
     for expected in expectations:
         likely_cause(evidence(expected, garbage(case.shape), previous=expected.values))
+
+
+def test_a_known_mistake_is_told_in_float16_where_rounding_hides_it_from_the_rms():
+    x = torch.randn(4000, generator=torch.Generator().manual_seed(1)).half()
+    erf = torch.nn.functional.gelu(x.double()).half()
+    chain = 0.5 * x * (1 + torch.tanh(0.79788456 * (x + 0.044715 * x * x * x)))
+    assert likely_cause(evidence(gelu.gelu(x), erf)).name == "erf_form"
+    assert likely_cause(evidence(gelu.gelu(x), chain)).name == "lower_precision"

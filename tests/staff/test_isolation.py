@@ -77,6 +77,7 @@ class Bad:
         bad, good = result.checks
         assert (good.id, good.verdict, good.score) == (GOOD, Verdict.PASS, good.max), good
         assert bad.verdict not in (Verdict.GRADER_ERROR, Verdict.SKIPPED), bad
+        assert bad.runs == good.runs == 1, "an error of the grader was retried"
         assert bad.score == (bad.max if bad.verdict is Verdict.PASS else 0)
         assert all(character.isprintable() or character == "\n" for character in f"{bad.message}{bad.why}{bad.hint}")
         return bad
@@ -212,7 +213,7 @@ def test_bytecode_is_never_read(bad: Bad, forged: bool) -> None:
 
 def test_files_that_shadow_modules_are_ignored(bad: Bad) -> None:
     leave = "import os\nos._exit(3)\n"
-    for name in ("torch", "triton", "numpy", "random", "json", "protocol", "verbs", "sitecustomize", "conftest"):
+    for name in ("torch", "triton", "numpy", "random", "wave", "protocol", "verbs", "sitecustomize", "conftest"):
         bad.write(f"{name}.py", leave)
         bad.write(f"../{name}.py", leave)
     bad.write("__init__.py", "")
@@ -220,7 +221,7 @@ def test_files_that_shadow_modules_are_ignored(bad: Bad) -> None:
     bad.write("tests/test_gelu.py", "def test_shapes():\n    pass\n")
     bad.write("pytest.ini", "[pytest]\naddopts = --collect-only\n")
     bad.write("../pytest.ini", "[pytest]\naddopts = --collect-only\n")
-    assert bad.grade(calling("import random, json; random.random()")).verdict is Verdict.PASS
+    assert bad.grade(calling("import random, wave; random.random(), wave.open")).verdict is Verdict.PASS
 
 
 def test_untouched_stubs_among_shadowing_files_are_to_do(bad: Bad) -> None:
@@ -242,11 +243,23 @@ def test_untouched_stubs_among_shadowing_files_are_to_do(bad: Bad) -> None:
         ("raise BaseExceptionGroup('both', [ValueError(1), SystemExit(0)])", "BaseExceptionGroup"),
         ("raise Mute", "Mute"),
         ("raise ModuleNotFoundError('gone', name=b'bytes')", "ModuleNotFoundError: gone"),
-        ("raise type('\\ud800\\x1b[2J' * 500, (Exception,), {})('\\ud800\\x1b[2J' * 100_000)", ""),
+        ("raise type('Odd\\x1b[2J' * 500, (Exception,), {})", "OddOdd"),
+        ("raise ValueError('\\ud800\\x1b[2J' * 100_000)", "ValueError: ?"),
         ("def down(): down()\ndown()", "RecursionError"),
     ],
-    ids=["Ctrl-C", "pytest.skip", "SkipTest", "GeneratorExit", "group", "no text", "odd name", "odd text", "recursion"],
-)
+    ids=[
+        "Ctrl-C",
+        "pytest.skip",
+        "SkipTest",
+        "GeneratorExit",
+        "group",
+        "no text",
+        "odd field",
+        "odd name",
+        "odd text",
+        "recursion",
+    ],
+)  # fmt: skip
 def test_an_exception_of_any_kind_is_a_failure_with_its_name(bad: Bad, raising: str, name: str) -> None:
     mute = """
     class Mute(Exception):
@@ -298,6 +311,7 @@ def test_hooks_at_exit_do_not_turn_a_crash_into_anything_else(bad: Bad) -> None:
     """
     check = bad.grade(calling("os.closerange(3, 1000)", before=hooks))
     assert check.verdict is Verdict.CRASH
+    assert says(check, "close descriptors")
 
 
 @pytest.mark.parametrize(
@@ -357,6 +371,22 @@ def test_what_never_ends_is_a_timeout_within_the_limit(bad: Bad, waiting: str) -
     assert check.verdict is Verdict.TIMEOUT
     assert says(check, f"no answer within the check's {SHORT_S:.0f} s", "loop")
     assert time.monotonic() - start < SHORT_S + 5
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        "'Current thread\\n  File \"{}\", line {}\\n'.format(__file__, '9' * 5000)",
+        "'Stack\\n  File \"{}/' + 'x' * 10_000 + '\", line 1\\n'.format(os.path.dirname(__file__))",
+        "'Current thread\\n' + 'File \"' * 10_000",
+        "'Current thread\\n  File \"{}\\x1b[2J\", line 1\\n'.format(__file__)",
+    ],
+    ids=["long number", "long path", "many paths", "control sequence"],
+)
+def test_a_forged_stack_does_no_harm(bad: Bad, report: str) -> None:
+    check = bad.grade(calling(f"os.write(2, ({report}).encode())\ntime.sleep(60)"), limit_s=SHORT_S)
+    assert check.verdict is Verdict.TIMEOUT
+    assert len(check.message) < 500
 
 
 # Output

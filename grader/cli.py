@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import difflib
 import gc
+import os
 import shlex
 import sys
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from grader.doctor import Machine, can_run_kernels, examine, render, uses_gpu
+from grader.judge.output import clean
 from grader.judge.server import RunnerBroken
 from grader.judge.servers import Servers
+from grader.judge.snapshot import Refused, Snapshot
 from grader.rubric import Rubric, RubricError
 
 if TYPE_CHECKING:
@@ -73,43 +77,46 @@ def run(names: tuple[str, ...], submission: Path, seed: int | None, json: Path |
     """Run checks and show the result; ends the command with its exit code."""
     rubric = _rubric()
     _refuse_unknown(names, rubric)
-    if not submission.is_dir():
-        _usage(
-            f"{submission} is a file: give its folder" if submission.is_file() else f"there is no folder {submission}"
-        )
-    if json and not json.absolute().parent.is_dir():
-        _usage(f"there is no folder {json.parent} to write {json.name} to")
+    _refuse_paths(submission, json)
     machine = Machine.here()
     cannot_run = can_run_kernels(machine)
     servers = Servers("cuda" if uses_gpu(machine) else "cpu")
     if not cannot_run:
         servers.start()  # imports torch while this process does
+    snapshot = None
     try:
-        result = _judge(rubric, names, submission, seed, servers, cannot_run, staff)
+        snapshot = Snapshot.of(submission)
+        result = _judge(rubric, names, submission, snapshot, seed, servers, cannot_run, staff)
+    except Refused as error:
+        print(f"The submission is refused: {clean(str(error))}.", file=sys.stderr)
+        raise typer.Exit(FAILED) from None
     except KeyboardInterrupt:
         print("Stopped before the first check.", file=sys.stderr)
         raise typer.Exit(STOPPED) from None
     finally:
         servers.close()
+        if snapshot:
+            snapshot.remove()
     _finish(result, rubric, json, staff)
 
 
 def _judge(
-    rubric: Rubric, names: tuple[str, ...], submission: Path, seed: int | None, servers: Servers,
+    rubric: Rubric, names: tuple[str, ...], submission: Path, snapshot: Snapshot, seed: int | None, servers: Servers,
     cannot_run: str | None, staff: bool,
 ) -> Result:  # fmt: skip
     _note("importing torch ...")
-    from grader.judge.plugin import Judge, submission_folder
+    from grader.judge.plugin import Judge
     from grader.judge.run import JudgeFailed, Selection, run_checks
     from grader.terminal import Progress, make_console
 
     _note("")
     gc.enable()  # see grader/__main__.py
-    options = "" if submission == STUBS else f" --submission {shlex.quote(str(submission))}"
-    judge = Judge(submission_folder(submission), servers.device, servers, rubric, seed, cannot_run, options=options)
+    options = "" if submission == STUBS else f" --submission {shlex.quote(clean(str(submission)))}"
+    judge = Judge(snapshot, servers.device, servers, rubric, seed, cannot_run, options=options)
+    checks = Selection(names, hidden=staff).checks(rubric)
     try:
         with Progress(make_console(), rubric) as progress:
-            return run_checks(judge, Selection(names, hidden=staff).checks(rubric), progress, submission.resolve().name)
+            return run_checks(judge, checks, progress, clean(submission.resolve().name))
     except (JudgeFailed, RunnerBroken) as error:
         print(f"The grader itself failed: {error}", file=sys.stderr)
         raise typer.Exit(OURS) from None
@@ -151,6 +158,16 @@ def _refuse_unknown(names: tuple[str, ...], rubric: Rubric) -> None:
             _usage(f"there is no problem or check `{name}`; {suggestion}")
 
 
+def _refuse_paths(submission: Path, json: Path | None) -> None:
+    if not submission.is_dir():
+        is_file = submission.is_file()
+        _usage(f"{submission} is a file: give its folder" if is_file else f"there is no folder {submission}")
+    if json and not json.absolute().parent.is_dir():
+        _usage(f"there is no folder {json.parent} to write {json.name} to")
+    if json and (json.is_dir() or not os.access(json.absolute().parent, os.W_OK)):
+        _usage(f"{json} cannot be written")
+
+
 def _note(text: str) -> None:
     """A passing line, on a terminal only; the next one replaces it."""
     if sys.stderr.isatty():
@@ -158,6 +175,7 @@ def _note(text: str) -> None:
 
 
 def _usage(sentence: str) -> None:
+    sentence = clean(sentence)
     print(f"{sentence[:1].upper()}{sentence[1:]}{'' if sentence.endswith('?') else '.'}", file=sys.stderr)
     raise typer.Exit(USAGE)
 
@@ -167,4 +185,9 @@ def main() -> None:
     arguments = sys.argv[1:]
     if not arguments or (arguments[0] not in (*COMMANDS, "--help", "-h")):
         arguments = ["check", *arguments]
-    app(args=arguments, prog_name="python -m grader")
+    try:
+        app(args=arguments, prog_name="python -m grader")
+    except Exception as error:
+        traceback.print_exc()
+        print(f"The grader itself failed ({type(error).__name__}): please report this.", file=sys.stderr)
+        sys.exit(OURS)

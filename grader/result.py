@@ -135,14 +135,18 @@ class Result(Record):
             file.flush()
             os.fsync(file.fileno())
         os.chmod(file.name, 0o644)
-        os.replace(file.name, path)
+        try:
+            os.replace(file.name, path)
+        except OSError:
+            os.unlink(file.name)
+            raise
 
 
-def total(checks: tuple[CheckResult, ...]) -> Score:
-    """The sum over checks that have a score."""
+def total(checks: tuple[CheckResult, ...], stopped: bool = False) -> Score:
+    """The sum over checks that have a score; not complete where one has none, or some did not run."""
     scored = [check for check in checks if check.score is not None]
     return Score(
         raw=sum((check.score for check in scored if check.score is not None), Decimal(0)),
         max=sum((check.max for check in scored), Decimal(0)),
-        complete=len(scored) == len(checks),
+        complete=len(scored) == len(checks) and not stopped,
     )

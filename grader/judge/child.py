@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -123,11 +124,9 @@ class RunnerChild:
 
     def _overdue(self, of_s: float) -> Outcome:
         """The verdict on a process that does not answer, with the line where it is, by its own word."""
-        try:
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # it is gone, or runs a set-user-id program
             os.kill(self.line.pid, signal.SIGUSR1)
             time.sleep(STACK_S)
-        except ProcessLookupError:
-            pass
         where = self._last_line()
         return Outcome(
             Verdict.TIMEOUT,

@@ -12,7 +12,6 @@ import os
 import secrets
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +23,7 @@ from grader.judge.causes import Cause, describe_access
 from grader.judge.here import HereProcess, reexecute
 from grader.judge.server import RunnerBroken
 from grader.judge.servers import Servers
+from grader.judge.snapshot import Snapshot
 from grader.judge.submission import CheckProcess, Submission
 from grader.judge.verdict import Outcome, Verdict
 from grader.rubric import LIMIT_S, Rubric, Visibility
@@ -36,7 +36,7 @@ JUDGE_TIMEOUT_S = 300.0  # beyond a check's own limit: starting the runner, and 
 class Judge:
     """What one run needs to know. Commands make one; a plain pytest run makes its own."""
 
-    folder: Path  # with the submission's modules directly in it
+    submission: Snapshot
     device: str  # "cpu" (the interpreter) or "cuda"
     servers: Servers
     rubric: Rubric
@@ -94,6 +94,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register marks; make a judge unless a command has brought one."""
+    torch.set_num_threads(1)  # OpenMP's threads spin: beside a busy runner, two are many times slower than one
     config.addinivalue_line("markers", "needs_gpu(reason): skipped where the interpreter runs the kernels")
     config.addinivalue_line("markers", "precision: this check's cases fail the next lower precision")
     if JUDGE not in config.stash:
@@ -101,7 +102,7 @@ def pytest_configure(config: pytest.Config) -> None:
         device = "cuda" if uses_gpu(machine) else "cpu"
         config.stash[OWN_JUDGE] = True
         config.stash[JUDGE] = Judge(
-            folder=submission_folder(config.rootpath / config.getini("submission")),
+            submission=Snapshot.of(config.rootpath / config.getini("submission")),
             device=device,
             servers=Servers(device),
             rubric=Rubric.read(),
@@ -115,13 +116,14 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """Leave no process behind, where the judge is our own."""
     if config.stash.get(OWN_JUDGE, False):
         config.stash[JUDGE].servers.close()
+        config.stash[JUDGE].submission.remove()
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """Which package is checked, and where its kernels run."""
     judge = config.stash[JUDGE]
     kind = "Triton's interpreter, no GPU" if judge.device == "cpu" else "the GPU"
-    return [f"submission: {judge.folder} on {kind}", *([HERE] if judge.here else [])]
+    return [f"submission: {judge.submission.source} on {kind}", *([HERE] if judge.here else [])]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -240,12 +242,6 @@ def words_of(item: Any) -> str:
     return str(item.callspec.id) if hasattr(item, "callspec") else ""
 
 
-def submission_folder(path: Path) -> Path:
-    """The folder with the modules: `path` itself, or its folder `assignment`."""
-    inner = path / "assignment"
-    return (inner if inner.is_dir() else path).resolve()
-
-
 def _process(request: pytest.FixtureRequest) -> CheckProcess:
     """The process of this item's check, the same for all its cases."""
     session, judge, check = request.session, request.config.stash[JUDGE], check_of(request.node)
@@ -255,7 +251,8 @@ def _process(request: pytest.FixtureRequest) -> CheckProcess:
         kind = HereProcess if judge.here else CheckProcess
         entry = judge.rubric.entry(check)
         limit_s = entry.limit_s if entry else LIMIT_S
-        session.stash[CURRENT] = (check, kind(judge.servers, judge.folder, check.partition(".")[0], limit_s))
+        folder = judge.submission.source if judge.here else judge.submission.folder
+        session.stash[CURRENT] = (check, kind(judge.servers, folder, check.partition(".")[0], limit_s))
     return session.stash[CURRENT][1]
 
 

@@ -133,7 +133,7 @@ def run_checks(judge: Judge, checks: Sequence[str], listener: Listener, submissi
     versions = {"torch": torch.__version__, "triton": "none", "numpy": "none"}
     return result.Result(
         assignment=judge.rubric.public.assignment,
-        submission=result.SubmissionInfo(id=submission_id, tree_sha256=tree_sha256([judge.folder])),
+        submission=result.SubmissionInfo(id=submission_id, tree_sha256=judge.submission.sha256),
         grader=result.GraderInfo(
             version=grader.__version__,
             checks_sha256=tree_sha256([ROOT / "grader", ROOT / "tests"], ("staff",)),
@@ -143,7 +143,7 @@ def run_checks(judge: Judge, checks: Sequence[str], listener: Listener, submissi
             device=device, python=platform.python_version(), sandbox="none",
             **(versions if judge.cannot_run else judge.servers.versions),
         ),
-        score=result.total(results),
+        score=result.total(results, stopped=recorder.stopped),
         checks=results,
         run=result.Run(
             started_at=started.isoformat(timespec="seconds"),

@@ -47,6 +47,7 @@ class RunnerServer:
     def __init__(self, process: subprocess.Popen[bytes], control: socket.socket, scratch: Path, errors: OutputPipe):
         self.process, self.control, self.scratch, self.errors = process, control, scratch, errors
         self.versions: dict[str, str] = {}
+        self.limits = ""  # resource limits, once it is ready
         self.silent = False  # a submission can stop the server: one that has not answered is not asked again
 
     @classmethod
@@ -73,6 +74,7 @@ class RunnerServer:
         """Wait until the server has imported everything; its versions of torch, triton and numpy."""
         if not self.versions:
             hello = self._hear(START_LIMIT_S)
+            self.limits = self._limits_now()
             self.versions = {name: str(hello.get(name)) for name in ("torch", "triton", "numpy")}
         return self.versions
 
@@ -108,12 +110,19 @@ class RunnerServer:
     def end(self, pid: int) -> None:
         """Kill a child, and everything that it or an earlier one has started."""
         kill_descendants(self.process.pid)
-        if self.alive:
+        if self.sound:
             self.how_ended(pid, 1.0)
 
     @property
-    def alive(self) -> bool:
-        return not self.silent and self.process.poll() is None
+    def sound(self) -> bool:
+        """Whether it lives, answers, and has the limits that it was started with: a child can change its parent's."""
+        return not self.silent and self.process.poll() is None and self.limits in ("", self._limits_now())
+
+    def _limits_now(self) -> str:
+        try:
+            return Path(f"/proc/{self.process.pid}/limits").read_text()
+        except OSError:
+            return "gone"
 
     def close(self) -> None:
         """Kill the server and everything below it, and remove its scratch folder."""

@@ -23,7 +23,7 @@ class Servers:
 
     def start(self) -> RunnerServer:
         """The living server; a new one where there is none. Does not wait for it."""
-        if self._server is None or not self._server.alive:
+        if self._server is None or not self._server.sound:
             self.close()
             self._server = RunnerServer.start(self.device)
         return self._server

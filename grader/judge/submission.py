@@ -121,7 +121,7 @@ class CheckProcess:
 
     def _load_failure(self, reply: Raised) -> Outcome:
         if reply.missing == f"assignment.{self.module}":
-            files = tuple(path.name for path in sorted(self.folder.glob("*.py")))
+            files = tuple(path.name for path in sorted(self.folder.glob("*.py")) if path.is_file())
             return Outcome(
                 Verdict.TODO, f"there is no assignment/{self.module}.py", hint=_near(f"{self.module}.py", files, "file")
             )

@@ -101,8 +101,8 @@ def raised_outcome(reply: Raised, doing: str = "") -> Outcome:
     """The outcome of an exception that the submission raised."""
     where = Where(f"assignment/{clean(reply.where.file)}", reply.where.line) if reply.where else None
     place = f" (line {where.line} of {where.file})" if where else ""
-    message = clean(reply.message, 400)
-    kind = clean(reply.type, 200).strip() or "an exception without a name"
+    message = " ".join(clean(reply.message, 400).split())
+    kind = " ".join(clean(reply.type, 200).split()) or "an exception without a name"
     said = f"{kind}: {message}" if message else kind
     detail = clean(reply.traceback)
     if reply.out_of_memory or NO_MEMORY in reply.message:

@@ -100,9 +100,9 @@ def wait(pid: int, seconds: float) -> dict[str, Any] | None:
         if ended == pid:
             code = os.waitstatus_to_exitcode(status)
             return {"signal": -code} if code < 0 else {"code": code}
+        if time.monotonic() >= give_up:
+            return None
         if ended == 0:
-            if time.monotonic() >= give_up:
-                return None
             time.sleep(0.002)
 
 

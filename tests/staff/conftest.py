@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from grader.doctor import Machine, can_run_kernels, uses_gpu
-from grader.judge.plugin import CaseResult, Judge, submission_folder
+from grader.judge.plugin import CaseResult, Judge
 from grader.judge.run import Selection, run_checks
 from grader.judge.servers import Servers
+from grader.judge.snapshot import Snapshot
 from grader.result import Result
 from grader.rubric import Rubric
 
@@ -41,7 +42,10 @@ def grade(servers: Servers) -> Callable[..., Result]:
 
     def run(folder: Path, *names: str, hidden: bool = False, seed: int | None = None) -> Result:
         rubric = Rubric.read()
-        judge = Judge(submission_folder(folder), servers.device, servers, rubric, seed)
-        return run_checks(judge, Selection(names, hidden).checks(rubric), Silent(), folder.name)
+        judge = Judge(Snapshot.of(folder), servers.device, servers, rubric, seed)
+        try:
+            return run_checks(judge, Selection(names, hidden).checks(rubric), Silent(), folder.name)
+        finally:
+            judge.submission.remove()
 
     return run

@@ -11,6 +11,7 @@ from grader.doctor import Machine
 from grader.judge.plugin import Judge
 from grader.judge.run import CHECKS, Selection, run_checks
 from grader.judge.servers import Servers
+from grader.judge.snapshot import Snapshot
 from grader.judge.verdict import Verdict
 from grader.rubric import Rubric, Visibility
 from tests.staff.conftest import ROOT, STAFF, Silent
@@ -117,7 +118,9 @@ def test_the_environment_is_the_one_that_is_pinned():
 
 def test_where_kernels_cannot_run_every_check_is_skipped_with_the_reason_and_no_runner_starts():
     servers = Servers("cpu")
-    judge = Judge(ROOT / "solutions", "cpu", servers, Rubric.read(), cannot_run="There is no Triton for macOS")
+    judge = Judge(
+        Snapshot.of(ROOT / "solutions"), "cpu", servers, Rubric.read(), cannot_run="There is no Triton for macOS"
+    )
     result = run_checks(judge, Selection((), hidden=True).checks(judge.rubric), Silent(), "solutions")
     assert {(check.verdict, check.score) for check in result.checks} == {(Verdict.SKIPPED, None)}
     assert {check.message for check in result.checks} == {judge.cannot_run}

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import socket
+import subprocess
 import threading
 import time
 import unicodedata
@@ -26,6 +27,7 @@ from grader.judge.child import PAYLOAD_FLOOR_BYTES, RunnerChild
 from grader.judge.compare import assert_matches, assert_raises
 from grader.judge.expected import Expected
 from grader.judge.output import OutputPipe
+from grader.judge.processes import kill_descendants
 from grader.judge.reference import gelu as reference
 from grader.judge.server import Line
 from grader.judge.submission import CheckProcess, Submission
@@ -274,6 +276,24 @@ def test_a_late_reply_does_not_bring_a_child_back() -> None:
         with pytest.raises(Outcome) as caught:
             child.request({"verb": "load"}, (), 0.1, 0.1)
         assert caught.value.verdict is Verdict.TIMEOUT
+
+
+def test_a_process_that_may_not_be_signalled_is_a_timeout_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A submission can become a set-user-id program, which belongs to somebody else."""
+
+    def refused(pid: int, number: int) -> None:
+        raise PermissionError(pid, number)
+
+    with subprocess.Popen(["sh", "-c", "sleep 60 & echo; wait"], stdout=subprocess.PIPE) as shell:
+        assert shell.stdout
+        shell.stdout.readline()
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "kill", refused)
+            outcome = ask(silent, stays=True, limit_s=0.1)
+            assert kill_descendants(shell.pid, patience_s=0.2) == 1
+        assert kill_descendants(shell.pid) == 1
+    assert isinstance(outcome, Outcome)
+    assert outcome.verdict is Verdict.TIMEOUT
 
 
 # More than one message

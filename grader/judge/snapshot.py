@@ -1,0 +1,67 @@
+"""A submission as it was when grading began: its Python files, copied to a folder of the judge's.
+
+What runs is what was hashed. Links, and whatever else is no regular file, stay behind, so nothing outside the
+submission is read; files that are too large, too many or too deep are refused before any of them is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+PACKAGE = "assignment"
+MOST_FILES = 200
+MOST_FOLDERS = 200
+MOST_BYTES = 1 << 20  # a file
+
+
+class Refused(Exception):
+    """A submission that is not taken, in one sentence."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The copy, and what it is a copy of."""
+
+    source: Path
+    folder: Path
+    sha256: str  # of the relative paths and contents
+
+    @classmethod
+    def of(cls, path: Path) -> Snapshot:
+        """Copy the modules in `path`, or in its folder `assignment`. Raises `Refused`."""
+        inner = path / PACKAGE
+        source = (inner if inner.is_dir() else path).resolve()
+        digest = hashlib.sha256()
+        files = _python_files(source)
+        folder = Path(tempfile.mkdtemp(prefix="submission-")).resolve()
+        for relative in files:
+            content = (source / relative).read_bytes()
+            digest.update(os.fsencode(relative) + b"\0%d\0" % len(content) + content)
+            (folder / relative).parent.mkdir(parents=True, exist_ok=True)
+            (folder / relative).write_bytes(content)
+        return cls(source, folder, digest.hexdigest())
+
+    def remove(self) -> None:
+        """Delete the copy."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _python_files(source: Path) -> list[Path]:
+    """The regular files below a folder that end in .py, in a fixed order. Follows no link."""
+    found: list[Path] = []
+    for folders, (place, below, names) in enumerate(os.walk(source), start=1):
+        below[:] = sorted(name for name in below if name != "__pycache__")
+        for name in sorted(names):
+            path = Path(place, name)
+            if path.suffix == ".py" and path.is_file() and not path.is_symlink():
+                if path.stat().st_size > MOST_BYTES:
+                    raise Refused(f"{path.relative_to(source)} has more than {MOST_BYTES} bytes")
+                found.append(path.relative_to(source))
+        if len(found) > MOST_FILES or folders > MOST_FOLDERS:
+            raise Refused(f"{source.name} has more than {MOST_FILES} Python files or {MOST_FOLDERS} folders")
+    return found

@@ -611,7 +611,8 @@ def forged_answer(x, number):
         "tell_everybody(message({'number': number(), 'status': 'pass'}))\nos._exit(0)",
         "tell_everybody(message({'number': number(), 'status': 'loaded', 'names': ['gelu']}))\nos._exit(0)",
         "tell_everybody(message({'number': number(), 'status': 'answer', 'outputs': []}))\nos._exit(0)",
-        "tell_everybody(message({'number': number(), 'status': 'answer', 'outputs': [], '\\x1b[2J' * 1000: []}))\nos._exit(0)",
+        "odd = {'number': number(), 'status': 'answer', 'outputs': [], '\\x1b[2J' * 1000: []}\n"
+        "tell_everybody(message(odd))\nos._exit(0)",
     ],
     ids=["zeros", "zeros and the answer", "early zeros", "words", "a status", "loaded", "no outputs", "odd keys"],
 )

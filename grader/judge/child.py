@@ -49,7 +49,7 @@ class RunnerChild:
         Raises `Outcome` (crash or timeout) and ends the child.
         """
         if self.failure:
-            raise self.failure
+            raise self.failure.with_traceback(None)  # or it would grow, and keep each case's tensors alive
         self.requests += 1
         self.folder = str(header.get("folder", self.folder))
         deadline = time.monotonic() + limit_s
@@ -61,13 +61,14 @@ class RunnerChild:
             reply = replies.parse(reply_header)
             if reply.number != self.requests:
                 raise protocol.Malformed("a reply to another request")
+            return reply, payload
         except protocol.Late:
-            raise self._fail(self._overdue(of_s)) from None
+            outcome = self._fail(self._overdue(of_s))
         except protocol.Closed:
-            raise self._fail(self._obituary()) from None
+            outcome = self._fail(self._obituary())
         except protocol.Malformed as error:
-            raise self.malformed(str(error)) from None
-        return reply, payload
+            outcome = self.malformed(str(error))
+        raise outcome  # from here, or its context would keep the payload alive
 
     def malformed(self, what: str) -> Outcome:
         """The verdict on a reply that is none, to be raised."""

@@ -105,7 +105,7 @@ class RunnerServer:
         except (protocol.ConversationError, RunnerBroken, KeyError):
             self.silent = True
             return None
-        return ended if isinstance(ended, dict) else None
+        return ended if isinstance(ended, dict) and all(type(number) is int for number in ended.values()) else None
 
     def end(self, pid: int) -> None:
         """Kill a child, and everything that it or an earlier one has started."""

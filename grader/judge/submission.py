@@ -19,6 +19,7 @@ from grader.judge.child import RunnerChild, payload_limit
 from grader.judge.output import clean
 from grader.judge.parcel import Parcel
 from grader.judge.replies import Access, Answered, Entry, LargeEntry, Loaded, OtherEntry, Raised, TensorEntry
+from grader.judge.server import RunnerBroken
 from grader.judge.servers import Servers
 from grader.judge.verdict import Outcome, Verdict
 from grader.judge.wording import changed_outcome, raised_outcome, too_large_outcome
@@ -73,7 +74,7 @@ class CheckProcess:
     def load(self) -> None:
         """Open the child and import the module. Raises `Outcome`, each time again, if that fails."""
         if self.child is None:
-            self.child = RunnerChild(self.servers.ready())
+            self.child = self._open()
             message: dict[str, object] = {"verb": "load", "folder": str(self.folder), "module": self.module}
             reply, _ = self.request(message)
             if isinstance(reply, Loaded):
@@ -118,6 +119,14 @@ class CheckProcess:
         """What the submission wrote, cleaned; told once, with the first case that did not pass."""
         told, self.told = self.told, True
         return self.child.printed() if self.child and not told else ""
+
+    def _open(self) -> RunnerChild:
+        """A fresh child; where an earlier check has spoilt the server, by a new one."""
+        server = self.servers.ready()
+        try:
+            return RunnerChild(server)
+        except RunnerBroken:
+            return RunnerChild(self.servers.ready())
 
     def _load_failure(self, reply: Raised) -> Outcome:
         if reply.missing == f"assignment.{self.module}":

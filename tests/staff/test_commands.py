@@ -18,11 +18,16 @@ pytestmark = pytest.mark.skipif(bool(can_run_kernels(Machine.here())), reason=st
 OVERFLOW = STAFF / "submissions" / "wrong" / "gelu_overflow"
 
 
-def run(*arguments: object, cwd: Path = ROOT, encoding: str = "utf-8", **environment: str):
+def run(*arguments: object, cwd: Path = ROOT, encoding: str = "utf-8", typed: str = "", **environment: str):
     return subprocess.run(
-        [sys.executable, *map(str, arguments)], cwd=cwd, capture_output=True, encoding=encoding, timeout=300,
+        [sys.executable, *map(str, arguments)],
+        cwd=cwd,
+        capture_output=True,
+        encoding=encoding,
+        timeout=300,
+        input=typed,
         env={name: value for name, value in os.environ.items() if name != "TERM"} | environment,
-    )  # fmt: skip
+    )
 
 
 def grader(*arguments: object, **environment: str):
@@ -46,7 +51,7 @@ def test_the_solutions_pass_and_the_result_is_written(tmp_path):
     assert written["schema"] == "grader.result/1"
     result = Result.model_validate(written)
     assert {check.verdict for check in result.checks} <= {"pass", "skipped"}
-    assert all(check.seed is not None for check in result.checks)
+    assert all((check.seed is None) == (check.verdict == "skipped") for check in result.checks)
     assert [path.name for path in tmp_path.iterdir()] == ["result.json"]  # nothing half-written beside it
 
 
@@ -132,6 +137,14 @@ def test_here_runs_in_pytests_own_process_and_gives_no_verdict(tmp_path):
     assert "in process" in done.stdout
     assert "KeyError: 'mine'" in done.stdout  # the student's own traceback
     assert "test_sizes" in done.stdout
+
+
+def test_a_breakpoint_under_here_has_a_keyboard(tmp_path):
+    (tmp_path / "gelu.py").write_text("def gelu(x):\n    breakpoint()\n    return x\n")
+    arguments = ("tests/test_gelu.py", "-k", "test_sizes and 127", "--here", "-o", f"submission={tmp_path}")
+    done = run("-m", "pytest", *arguments, typed="p 'typed', 6 * 7\nc\n")
+    assert "('typed', 42)" in done.stdout
+    assert "BdbQuit" not in done.stdout
 
 
 def test_doctor_says_what_runs_here():

@@ -31,6 +31,8 @@ from .conftest import ROOT, Silent
 BAD, GOOD = "gelu.shapes", "softmax.dimensions"
 SHORT_S = 0.6  # a limit for what never ends
 
+needs_sandbox = pytest.mark.xfail(strict=True, raises=AssertionError, reason="needs the sandbox")
+
 HEAD = """import ctypes, gc, os, signal, subprocess, sys, threading, time
 
 import torch
@@ -93,7 +95,10 @@ class Bad:
         problems = rubric.problems | {"gelu": gelu.model_copy(update={"checks": limited})}
         rubric.public = rubric.public.model_copy(update={"problems": problems})
         judge = Judge(Snapshot.of(self.folder), self.servers.device, self.servers, rubric)
-        return run_checks(judge, checks, Silent(), "bad")
+        try:
+            return run_checks(judge, checks, Silent(), "bad")
+        finally:
+            judge.submission.remove()
 
 
 @pytest.fixture
@@ -471,8 +476,8 @@ def test_no_process_is_left_a_second_after_the_check(bad: Bad, tmp_path: Path, s
 
 
 def test_a_thread_left_running_changes_nothing(bad: Bad) -> None:
-    spin = "def spin():\n    while True: pass"
-    assert bad.grade(calling("threading.Thread(target=spin).start()", before=spin)).verdict is Verdict.PASS
+    waiting = "def wait():\n    threading.Event().wait()"
+    assert bad.grade(calling("threading.Thread(target=wait).start()", before=waiting)).verdict is Verdict.PASS
 
 
 @pytest.mark.parametrize(
@@ -503,6 +508,13 @@ def test_stopping_the_server_harms_no_other_check(bad: Bad, monkeypatch: pytest.
     assert check.verdict is Verdict.PASS
 
 
+def test_a_server_that_cannot_fork_any_more_is_replaced_at_once(bad: Bad, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoilt = bad.servers.ready()
+    monkeypatch.setattr(spoilt, "_hear", lambda _: {"status": "spoilt"})
+    assert bad.grade(calling("")).verdict is Verdict.PASS
+    assert bad.servers.ready() is not spoilt
+
+
 def test_a_process_of_a_killed_server_is_killed_too(bad: Bad, tmp_path: Path) -> None:
     tag = f"orphan-{tmp_path.name}-{os.getpid()}"
     body = "proves_that_it_is_in_a_runner()\nsurvive(TAG)\nos.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(60)"
@@ -511,7 +523,7 @@ def test_a_process_of_a_killed_server_is_killed_too(bad: Bad, tmp_path: Path) ->
     assert_gone(tag)
 
 
-@pytest.mark.xfail(strict=True, reason="needs the sandbox")
+@needs_sandbox
 def test_a_process_in_a_new_session_dies_with_a_killed_server(bad: Bad, tmp_path: Path) -> None:
     tag = f"escaped-{tmp_path.name}-{os.getpid()}"
     body = "proves_that_it_is_in_a_runner()\nescape(TAG)\nos.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(60)"

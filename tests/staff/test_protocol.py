@@ -4,6 +4,7 @@ The runner here is a thread on the other end of the socket that says what a test
 """
 
 import contextlib
+import gc
 import json
 import os
 import socket
@@ -209,7 +210,8 @@ def test_a_reply_with_a_field_missing_or_changed_is_no_reply(kept: set[str], cha
         b'{"number": -1, "status": "loaded", "names": []}',
         b'{"number": 2, "status": "loaded", "names": []}',
         b'{"number": 1, "status": "loaded", "names": ["\\ud800"]}',
-        b'{"number": 1, "status": "loaded", "names": [], "\\u001b[2J\\n\\ud800": 0}',
+        b'{"number": 1, "status": "loaded", "names": [], "\\u001b[2J\\n": 0}',
+        b'{"number": 1, "status": "loaded", "names": [], "\\ud800": 0}',
         b'{"number": 1, "status": "\\u001b[2J", "names": []}',
         b'{"number": 1, "status": "loaded", "names": ["' + b"x" * 10_000 + b'"]}',
         b'{"number": 1, "status": "loaded", "names": [' + b'"x",' * 500 + b'"x"]}',
@@ -343,17 +345,19 @@ def test_a_dead_child_says_the_same_again_and_the_next_one_is_right() -> None:
     assert not isinstance(ask(saying(framed(RIGHT))), Outcome)
 
 
-def test_the_judges_memory_stays_flat() -> None:
+def test_the_judges_memory_stays_flat_though_outcomes_are_kept() -> None:
     def resident_bytes() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
-    claimed = protocol.PREFIX.pack(20, PAYLOAD_FLOOR_BYTES)
-    ask(saying(claimed + bytes(1 << 20)))
+    sixteenth = b"\1" * (PAYLOAD_FLOOR_BYTES // 16)
+    content = [framed(RIGHT, sixteenth)[:-1], protocol.PREFIX.pack(20, 2**63) + sixteenth]
+    kept = [ask(saying(content[0]))]
+    gc.collect()
     before = resident_bytes()
-    for _ in range(10):
-        ask(saying(claimed + bytes(1 << 20)))
-        ask(saying(protocol.PREFIX.pack(20, 2**63) + bytes(1 << 20)))
-    assert resident_bytes() - before < 2 * PAYLOAD_FLOOR_BYTES
+    kept += [ask(saying(content[turn % 2])) for turn in range(20)]
+    gc.collect()
+    assert resident_bytes() - before < 5 * len(sixteenth)
+    assert all(isinstance(outcome, Outcome) for outcome in kept)
 
 
 @many
@@ -410,7 +414,7 @@ loaded = st.fixed_dictionaries({"status": st.just("loaded"), "names": st.lists(t
 def exchanges(draw: st.DrawFn) -> tuple[str, tuple[int, ...], dict[str, Any]]:
     """What a check does, the shape of its input, and a reply that fits, or nearly."""
     kind, shape = draw(st.sampled_from(["call", "again", "backward", "exception"])), draw(st.sampled_from(SHAPES))
-    entry = {"kind": "tensor", "dtype": "float32", "shape": list(shape), "device": "cpu"}
+    entry = {**FITTING, "shape": list(shape)}
     fitting = {
         "status": "answer", "outputs": [entry], "gradients": [entry] * (kind == "backward"),
         "earlier": [entry] * (kind == "again"), "accesses": draw(accesses),
@@ -419,10 +423,12 @@ def exchanges(draw: st.DrawFn) -> tuple[str, tuple[int, ...], dict[str, Any]]:
     return kind, shape, fitting | {field: other[field] for field in fields}
 
 
-def replying(load: dict[str, Any], call: dict[str, Any], content: bytes, spoil: int | None) -> Speak:
+def replying(
+    load: dict[str, Any], call: dict[str, Any], content: bytes = bytes(4), spoil: int | None = None, extra: int = 0
+) -> Speak:
     """A runner that replies to `load` and to one `call`: tensors filled with `content`, the storages sent back.
 
-    `spoil`: which byte of what it sends back is changed.
+    `spoil`: which byte of what it sends back is changed. `extra`: bytes too many, or too few.
     """
 
     def speak(conversation: socket.socket) -> None:
@@ -434,7 +440,8 @@ def replying(load: dict[str, Any], call: dict[str, Any], content: bytes, spoil: 
             answered = b"".join((content * (size // len(content) + 1))[:size] for size in sizes)
             if spoil is not None and storages:
                 storages[spoil % len(storages)] ^= 0x55
-            conversation.sendall(framed({"number": header["number"], **reply}, answered + storages))
+            payload = bytes(answered + storages) + b"\0" * extra
+            conversation.sendall(framed({"number": header["number"], **reply}, payload[: len(payload) + min(extra, 0)]))
 
     return speak
 
@@ -448,6 +455,53 @@ def _nbytes(entry: dict[str, Any]) -> int:
 
 RIGHT_LOAD = {"status": "loaded", "names": ["gelu"]}
 POISON, FILL, INFINITY = bytes.fromhex("addec07f"), bytes.fromhex("0000c07f"), bytes.fromhex("0000807f")
+
+
+FITTING = {"kind": "tensor", "dtype": "float32", "shape": [3], "device": "cpu"}
+LARGE = {**FITTING, "kind": "large", "shape": [2**40]}
+NONE, OTHER = {"kind": "none"}, {"kind": "other", "what": "builtins.list"}
+
+
+def fitting(kind: str) -> dict[str, Any]:
+    """A reply with the right number of tensors of the right form."""
+    return {
+        "status": "answer", "outputs": [FITTING], "gradients": [FITTING] * (kind == "backward"),
+        "earlier": [FITTING] * (kind == "again"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "verdict"),
+    [
+        ("call", {}, Verdict.FAIL),
+        ("call", {"outputs": []}, Verdict.CRASH),
+        ("call", {"earlier": [FITTING]}, Verdict.CRASH),
+        ("call", {"gradients": [FITTING]}, Verdict.CRASH),
+        ("again", {"earlier": []}, Verdict.CRASH),
+        ("backward", {"gradients": []}, Verdict.CRASH),
+        ("backward", {"gradients": [FITTING] * 2}, Verdict.CRASH),
+        ("call", {"outputs": [LARGE]}, Verdict.FAIL),
+        ("again", {"earlier": [LARGE]}, Verdict.FAIL),
+        ("backward", {"gradients": [LARGE]}, Verdict.FAIL),
+        ("call", {"outputs": [NONE]}, Verdict.FAIL),
+        ("backward", {"outputs": [OTHER]}, Verdict.FAIL),
+        ("call", {"outputs": [{**FITTING, "device": "cuda"}]}, Verdict.FAIL),
+        ("call", {"outputs": [{**FITTING, "dtype": "complex64"}]}, Verdict.CRASH),
+        ("call", {"outputs": [{**FITTING, "shape": [0, 2**61, 2**61]}]}, Verdict.FAIL),
+        ("call", {"outputs": [FITTING] * 65}, Verdict.CRASH),
+    ],
+)
+def test_a_reply_that_does_not_fit_has_its_verdict(kind: str, change: dict[str, Any], verdict: Verdict) -> None:
+    end = hold_a_check(kind, (3,), replying(RIGHT_LOAD, fitting(kind) | change))
+    assert end
+    assert end.verdict is verdict
+
+
+@pytest.mark.parametrize("extra", [-1, 1, 4, -12])
+def test_tensors_that_do_not_fill_their_message_are_a_crash(extra: int) -> None:
+    end = hold_a_check("call", (3,), replying(RIGHT_LOAD, fitting("call"), extra=extra))
+    assert end
+    assert end.verdict is Verdict.CRASH
 
 
 @settings(many, max_examples=150)
@@ -475,7 +529,7 @@ def test_any_reply_of_a_known_form_is_judged_and_never_an_error_of_the_grader(
     hold_a_check(kind, (3,), replying(load, call, bytes(4), None))
 
 
-def hold_a_check(kind: str, shape: tuple[int, ...], speak: Speak) -> None:
+def hold_a_check(kind: str, shape: tuple[int, ...], speak: Speak) -> Outcome | None:
     """Do what a check does with a runner that speaks like this: the end is a pass, or an outcome that is scored."""
     server = FakeServer(speak, stays=True)
     servers = SimpleNamespace(ready=lambda: server, slack=1.0, device="cpu")
@@ -495,6 +549,7 @@ def hold_a_check(kind: str, shape: tuple[int, ...], speak: Speak) -> None:
         assert end.verdict.scored
         assert end.verdict is not Verdict.PASS
         assert_readable(end)
+    return end
 
 
 def _judge(kind: str, gelu: Any, x: torch.Tensor, expected: Expected) -> None:

@@ -96,6 +96,7 @@ def test_a_check_without_a_score_makes_the_result_incomplete_and_leaves_the_maxi
     score = total((check(Verdict.PASS, "1.00"), check(Verdict.FAIL, "0.00"), check(Verdict.SKIPPED, None, "3.00")))
     assert (score.raw, score.max, score.complete) == (Decimal(1), Decimal(2), False)
     assert total((check(Verdict.PASS, "1.00"),)).complete
+    assert not total((check(Verdict.PASS, "1.00"),), stopped=True).complete
 
 
 @pytest.mark.parametrize(

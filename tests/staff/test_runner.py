@@ -32,6 +32,8 @@ LookAround = Callable[[str], Any]
 MOST_LINES = 600  # of the runner, blank ones aside: one sitting to read
 TOKEN = "a-token-of-the-judge"
 
+needs_sandbox = pytest.mark.xfail(strict=True, raises=AssertionError, reason="needs the sandbox")
+
 
 @pytest.fixture
 def look_around(servers: Servers, tmp_path: Path) -> LookAround:
@@ -215,7 +217,7 @@ def test_the_judge_never_imports_triton(tmp_path: Path) -> None:
 # What only confinement can promise
 
 
-@pytest.mark.xfail(strict=True, reason="needs the sandbox")
+@needs_sandbox
 def test_files_outside_the_scratch_folder_cannot_be_written(look_around: LookAround, tmp_path: Path) -> None:
     precious = tmp_path / "of the grader" / "canary"
     precious.parent.mkdir()
@@ -223,7 +225,7 @@ def test_files_outside_the_scratch_folder_cannot_be_written(look_around: LookAro
     assert not precious.exists()
 
 
-@pytest.mark.xfail(strict=True, reason="needs the sandbox")
+@needs_sandbox
 def test_the_submissions_own_files_cannot_be_changed(look_around: LookAround, tmp_path: Path) -> None:
     neighbour = tmp_path / "softmax.py"
     neighbour.write_text("whole")
@@ -231,7 +233,7 @@ def test_the_submissions_own_files_cannot_be_changed(look_around: LookAround, tm
     assert neighbour.read_text() == "whole"
 
 
-@pytest.mark.xfail(strict=True, reason="needs the sandbox")
+@needs_sandbox
 @pytest.mark.parametrize("file", ["grader/hidden/rubric.yaml", "grader/hidden/test_gelu.py", "solutions/gelu.py"])
 def test_the_graders_files_cannot_be_read(look_around: LookAround, file: str) -> None:
     assert (ROOT / file).is_file()
@@ -241,7 +243,7 @@ def test_the_graders_files_cannot_be_read(look_around: LookAround, file: str) ->
     """)
 
 
-@pytest.mark.xfail(strict=True, reason="needs the sandbox")
+@needs_sandbox
 def test_neither_environment_nor_memory_of_the_judge_can_be_read(look_around: LookAround) -> None:
     secret = ctypes.create_string_buffer(os.urandom(16).hex().encode())
     environment = Path("/proc/self/environ").read_bytes()
@@ -261,7 +263,7 @@ def test_neither_environment_nor_memory_of_the_judge_can_be_read(look_around: Lo
     assert not hashes & set(read)
 
 
-@pytest.mark.xfail(strict=True, reason="needs the sandbox")
+@needs_sandbox
 def test_no_service_of_this_machine_can_be_reached(look_around: LookAround) -> None:
     with socket.create_server(("127.0.0.1", 0)) as service:
         port = service.getsockname()[1]

@@ -169,7 +169,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     try:
         return (yield)
     except Outcome as outcome:
-        item.stash[OUTCOME] = outcome
+        item.stash[OUTCOME] = outcome.with_traceback(None)  # or it would keep the case's tensors
         if current := item.session.stash.get(CURRENT, None):
             outcome.printed = outcome.printed or current[1].printed()
         judge = item.config.stash[JUDGE]

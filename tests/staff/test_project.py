@@ -136,7 +136,9 @@ def test_the_same_seed_draws_the_same_inputs_and_another_one_does_not(grade):
     assert said[0] == said[1] != said[2]
 
 
-def test_a_stray_load_behind_a_right_answer_is_told_and_costs_nothing(grade, tmp_path):
+def test_a_stray_load_behind_a_right_answer_is_told_and_costs_nothing(grade, servers, tmp_path):
+    if servers.device == "cuda":
+        pytest.skip("needs Triton's interpreter: on a GPU nobody watches each access")
     solution = (ROOT / "solutions" / "gelu.py").read_text()
     [load] = re.findall(r"tl\.load\(.*?\n?.*?\)\.to", solution, re.DOTALL)
     unmasked = re.sub(r",\s*(mask|other)=[\w.]+", "", load)

@@ -121,7 +121,7 @@ class Child:
         if not pairs:
             return [None] * len(leaves)
         outputs, incoming = zip(*pairs, strict=True)
-        # As torch.autograd.grad does, which imports 2.6 s of symbolic shapes before its first gradient.
+        # As torch.autograd.grad does, which first imports symbolic shapes for half a second or more.
         run = torch.autograd.graph._engine_run_backward
         return list(run(outputs, incoming, False, False, tuple(leaves), allow_unreachable=True, accumulate_grad=False))
 

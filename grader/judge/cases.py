@@ -9,7 +9,6 @@ Shapes are fixed, values random. `str(case)` is what a student reads: "127 x 511
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -143,7 +142,3 @@ class Input:
         assert values.shape == distinct.shape, f"{self.values.words}: {values.shape} for {distinct.shape}"
         distinct.copy_(values)
         return tensor
-
-    @property
-    def elements(self) -> int:
-        return math.prod(self.shape)

@@ -12,6 +12,7 @@ import os
 import secrets
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from grader.judge.causes import Cause, describe_access
 from grader.judge.here import HereProcess, reexecute
 from grader.judge.server import RunnerBroken
 from grader.judge.servers import Servers
-from grader.judge.snapshot import Snapshot
+from grader.judge.snapshot import Refused, Snapshot
 from grader.judge.submission import CheckProcess, Submission
 from grader.judge.verdict import Outcome, Verdict
 from grader.rubric import LIMIT_S, Rubric, Visibility
@@ -100,9 +101,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if JUDGE not in config.stash:
         machine = Machine.here()
         device = "cuda" if uses_gpu(machine) else "cpu"
-        config.stash[OWN_JUDGE] = True
         config.stash[JUDGE] = Judge(
-            submission=Snapshot.of(config.rootpath / config.getini("submission")),
+            submission=_snapshot(config.rootpath / config.getini("submission")),
             device=device,
             servers=Servers(device),
             rubric=Rubric.read(),
@@ -110,6 +110,7 @@ def pytest_configure(config: pytest.Config) -> None:
             cannot_run=can_run_kernels(machine),
             here=config.getoption("--here"),
         )
+        config.stash[OWN_JUDGE] = True
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -240,6 +241,13 @@ def visibility_of(item: pytest.Item) -> Visibility:
 def words_of(item: Any) -> str:
     """A case in the problem's terms."""
     return str(item.callspec.id) if hasattr(item, "callspec") else ""
+
+
+def _snapshot(path: Path) -> Snapshot:
+    try:
+        return Snapshot.of(path)
+    except Refused as error:
+        raise pytest.UsageError(f"the submission is refused: {error}") from None
 
 
 def _process(request: pytest.FixtureRequest) -> CheckProcess:

@@ -14,7 +14,6 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from grader.judge.output import OutputPipe
 from grader.judge.processes import kill_descendants
@@ -131,14 +130,6 @@ class RunnerServer:
         self.process.wait()
         self.control.close()
         shutil.rmtree(self.scratch, ignore_errors=True)
-
-    def __enter__(self) -> RunnerServer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _hear(self, seconds: float) -> dict[str, object]:
         try:

@@ -151,3 +151,14 @@ def test_doctor_says_what_runs_here():
     done = grader("doctor", COLUMNS="80")
     assert done.returncode == 0, done.stdout
     assert "torch" in done.stdout
+
+
+def test_a_refused_submission_is_one_sentence(tmp_path):
+    with (tmp_path / "gelu.py").open("wb") as file:
+        file.truncate(1 << 40)
+    done = grader("check", "gelu", "--submission", tmp_path)
+    assert (done.returncode, done.stderr) == (1, "The submission is refused: gelu.py has more than 1048576 bytes.\n")
+    done = run("-m", "pytest", "tests/test_gelu.py", "-o", f"submission={tmp_path}")
+    assert done.returncode == 4  # pytest's own code for usage
+    assert "the submission is refused: gelu.py has more than 1048576 bytes" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,11 +1,18 @@
 """What is graded is a copy made beforehand: its own Python files, and nothing that they lead to."""
 
 import os
+import tempfile
 
 import pytest
 
 from grader.judge.snapshot import MOST_BYTES, MOST_FILES, Refused, Snapshot
 from grader.judge.verdict import Verdict
+
+
+@pytest.fixture(autouse=True)
+def snapshots_below_tmp_path(monkeypatch, tmp_path_factory):
+    """Copies that a test leaves behind go with its own files."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("snapshots")))
 
 
 def copied(snapshot: Snapshot) -> set[str]:

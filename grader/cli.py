@@ -5,7 +5,6 @@ Exit codes: 0 all passed, 1 something failed, 2 usage, 3 the grader's own fault,
 
 from __future__ import annotations
 
-import difflib
 import gc
 import os
 import shlex
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from grader.closest import closest
 from grader.doctor import Machine, can_run_kernels, examine, render, uses_gpu
 from grader.judge.output import clean
 from grader.judge.server import RunnerBroken
@@ -112,7 +112,7 @@ def _judge(
     _note("")
     gc.enable()  # see grader/__main__.py
     options = "" if submission == STUBS else f" --submission {shlex.quote(clean(str(submission)))}"
-    judge = Judge(snapshot, servers.device, servers, rubric, seed, cannot_run, options=options)
+    judge = Judge(snapshot, servers.device, servers, rubric, seed, cannot_run, staff=staff, options=options)
     checks = Selection(names, hidden=staff).checks(rubric)
     try:
         with Progress(make_console(), rubric) as progress:
@@ -153,8 +153,8 @@ def _refuse_unknown(names: tuple[str, ...], rubric: Rubric) -> None:
             _usage(f"`{name}` is not built yet; there are {', '.join(rubric.problems)}")
         if name not in known:
             of_problem = [check for check in checks if check.startswith(f"{name.partition('.')[0]}.")]
-            close = difflib.get_close_matches(name.lower(), [*known, *COMMANDS], n=1)
-            suggestion = f"did you mean `{close[0]}`?" if close else f"there are {', '.join(of_problem or known)}"
+            close = closest(name, [*known, *COMMANDS])
+            suggestion = f"did you mean `{close}`?" if close else f"there are {', '.join(of_problem or known)}"
             _usage(f"there is no problem or check `{name}`; {suggestion}")
 
 

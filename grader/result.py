@@ -33,12 +33,26 @@ class Place(Record):
     line: int
 
 
+class Advice(Record):
+    """What reading the source shows and the interpreter does not. Worth no points."""
+
+    name: str
+    where: Place
+    what: str
+    hint: str
+
+
 class Review(Record):
     """A doubt that a person has to decide on; the score is null meanwhile."""
 
     reason: str
     evidence: str
-    decision: Literal["accept", "reject"] | None = None
+    decision: Literal["accept", "reject"] | None = None  # accept: the score stands; reject: it is 0
+
+    @property
+    def open(self) -> bool:
+        """Whether nobody has decided yet."""
+        return self.decision is None
 
 
 class CheckResult(Record):
@@ -52,6 +66,8 @@ class CheckResult(Record):
     review: Review | None = None
     score: Points | None  # null while there is none: skipped, grader_error, an open review
     max: Points
+    bonus: bool = False  # its points come on top of the problem's
+    void: str | None = None  # why it counts nothing, by the rubric
     message: str = ""  # for the student: what is wrong
     why: str = ""  # for the student: the likely cause in words
     hint: str = ""  # for the student: what to try
@@ -70,8 +86,8 @@ class CheckResult(Record):
 
     @model_validator(mode="after")
     def _score_fits_verdict(self) -> CheckResult:
-        open_review = self.review is not None and self.review.decision is None
-        if (self.score is None) != (not self.verdict.scored or open_review):
+        without = not self.void and (not self.verdict.scored or (self.review is not None and self.review.open))
+        if (self.score is None) != without:
             raise ValueError(f"{self.id}: a score of {self.score} does not go with {self.verdict}")
         return self
 
@@ -79,7 +95,8 @@ class CheckResult(Record):
 class Score(Record):
     raw: Points
     max: Points  # of the checks that have a score
-    complete: bool  # false while a check has none
+    bonus: Points = Decimal(0)  # on top of raw
+    complete: bool  # false while a check has no score, or has not run
 
 
 class Target(Record):
@@ -125,6 +142,7 @@ class Result(Record):
     target: Target
     score: Score
     checks: tuple[CheckResult, ...]
+    advice: tuple[Advice, ...] = ()
     run: Run
 
     def write(self, path: Path) -> None:
@@ -140,13 +158,3 @@ class Result(Record):
         except OSError:
             os.unlink(file.name)
             raise
-
-
-def total(checks: tuple[CheckResult, ...], stopped: bool = False) -> Score:
-    """The sum over checks that have a score; not complete where one has none, or some did not run."""
-    scored = [check for check in checks if check.score is not None]
-    return Score(
-        raw=sum((check.score for check in scored if check.score is not None), Decimal(0)),
-        max=sum((check.max for check in scored), Decimal(0)),
-        complete=len(scored) == len(checks) and not stopped,
-    )

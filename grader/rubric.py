@@ -1,71 +1,30 @@
-"""The rubric: points, weights and limits, read from YAML into typed records.
-
-`grader/rubric.yaml` is public; `grader/hidden/rubric.yaml` has the hidden checks and their hints, and is
-absent from what students get. Points of a check are exact hundredths and add up to their problem's share.
-"""
+"""The rubric: what each check is worth. Points are exact hundredths and add up to their problem's share."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from decimal import Decimal
-from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, TypeVar
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from grader.located import Mistake as RubricError
+from grader.rubric_files import (
+    CHECKS,
+    HANDOUT,
+    HIDDEN_RUBRIC,
+    LIMIT_S,
+    ROOT,
+    RUBRIC,
+    CheckEntry,
+    HiddenFile,
+    Problem,
+    PublicFile,
+    Visibility,
+    read_files,
+)
 
-RUBRIC = Path(__file__).parent / "rubric.yaml"
-HIDDEN_RUBRIC = Path(__file__).parent / "hidden" / "rubric.yaml"
-LIMIT_S = 20.0  # for all cases of a check together; at least ten times what the solutions take
-
-
-class Visibility(StrEnum):
-    PUBLIC = "public"
-    HIDDEN = "hidden"
-
-
-class RubricError(Exception):
-    """A mistake in a rubric's file, in one sentence."""
-
-
-class Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Share(Record):
-    """How a kernel problem's points are split, in percent."""
-
-    public: Annotated[int, Field(ge=0)]
-    hidden: Annotated[int, Field(ge=0)]
-    speed: Annotated[int, Field(ge=0)]
-
-
-class CheckEntry(Record):
-    weight: Annotated[int, Field(ge=0)]
-    limit_s: Annotated[float, Field(gt=0)] = LIMIT_S
-    hint: str = ""  # for hidden checks: all that a student reads besides the title
-
-
-class Problem(Record):
-    points: Annotated[int, Field(gt=0)]
-    handout: str  # the section of handout.md
-    checks: dict[str, CheckEntry]
-
-
-class PublicFile(Record):
-    assignment: str
-    share: Share
-    problems: dict[str, Problem]
-    coming: dict[str, int] = {}
-
-
-class HiddenFile(Record):
-    problems: dict[str, dict[str, CheckEntry]]
-
-
-Parsed = TypeVar("Parsed", bound=Record)
+__all__ = ["CHECKS", "LIMIT_S", "ROOT", "Rubric", "RubricError", "Visibility"]
 
 
 class Rubric:
@@ -75,20 +34,27 @@ class Rubric:
         self.public, self.hidden, self.sha256 = public, hidden, sha256
 
     @classmethod
-    def read(cls, public: Path = RUBRIC, hidden: Path = HIDDEN_RUBRIC) -> Rubric:
-        """Read the files; the hidden one may be absent. Raises `RubricError`."""
-        digest = hashlib.sha256(public.read_bytes())
-        hidden_file = HiddenFile(problems={})
-        if hidden.is_file():
-            digest.update(hidden.read_bytes())
-            hidden_file = _parse(HiddenFile, hidden)
-        return cls(_parse(PublicFile, public), hidden_file, digest.hexdigest())
+    def read(
+        cls,
+        public: Path = RUBRIC,
+        hidden: Path = HIDDEN_RUBRIC,
+        folders: Mapping[Visibility, Path] = CHECKS,
+        handout: Path = HANDOUT,
+    ) -> Rubric:
+        """Read the files; the hidden one may be absent.
+
+        Raises `RubricError` with file and line, also where they do not go with the checks in `folders` (those of a
+        folder that is not given are not looked at) or with the handout's sections.
+        """
+        found = read_files(public, hidden, folders, handout)
+        contents = [path.read_bytes() for path in (public, hidden) if path.is_file()]
+        return cls(*found, hashlib.sha256(b"".join(contents)).hexdigest())
 
     @property
     def problems(self) -> dict[str, Problem]:
         return self.public.problems
 
-    def checks(self, problem: str, visibility: Visibility) -> dict[str, CheckEntry]:
+    def checks(self, problem: str, visibility: Visibility) -> Mapping[str, CheckEntry]:
         """The checks of one problem, by name without the problem's."""
         if visibility is Visibility.PUBLIC:
             return self.problems[problem].checks
@@ -100,6 +66,11 @@ class Rubric:
         if problem not in self.problems:
             return None
         return self.problems[problem].checks.get(name) or self.hidden.problems.get(problem, {}).get(name)
+
+    def hint(self, check: str) -> str:
+        """What a student reads of a hidden check, besides its title."""
+        problem, _, name = check.partition(".")
+        return self.hidden.problems[problem][name].hint
 
     @cached_property
     def points(self) -> dict[str, Decimal]:
@@ -114,21 +85,10 @@ class Rubric:
     def _split(self, problem: str, visibility: Visibility) -> dict[str, Decimal]:
         """Hundredths by weight; what is left over goes to the largest remainders, so that the sum is exact."""
         checks = self.checks(problem, visibility)
-        hundredths = self.problems[problem].points * getattr(self.public.share, visibility)
-        weights = sum(entry.weight for entry in checks.values())
-        if not weights:
-            return {name: Decimal(0) for name in checks}
-        parts = {name: divmod(hundredths * entry.weight, weights) for name, entry in checks.items()}
+        hundredths = int(self.public.share_of(problem, visibility) * 100)
+        weights = sum(entry.counted_weight for entry in checks.values()) or 1
+        parts = {name: divmod(hundredths * entry.counted_weight, weights) for name, entry in checks.items()}
         left = hundredths - sum(whole for whole, _ in parts.values())
         lucky = sorted(parts, key=lambda name: -parts[name][1])[:left]
-        return {name: Decimal(whole + (name in lucky)) / 100 for name, (whole, _) in parts.items()}
-
-
-def _parse(kind: type[Parsed], path: Path) -> Parsed:
-    try:
-        return kind.model_validate(yaml.safe_load(path.read_text()))
-    except yaml.YAMLError as error:
-        raise RubricError(f"{path.name} is not YAML: {error}") from None
-    except ValidationError as error:
-        mistakes = (f"{'.'.join(map(str, mistake['loc']))}: {mistake['msg']}" for mistake in error.errors())
-        raise RubricError(f"{path.name}: {'; '.join(mistakes)}") from None
+        points = {name: Decimal(whole + (name in lucky)) / 100 for name, (whole, _) in parts.items()}
+        return points | {name: entry.bonus for name, entry in checks.items() if entry.bonus and not entry.void}

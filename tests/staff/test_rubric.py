@@ -1,4 +1,4 @@
-"""The rubric's arithmetic, and scores as a function of results."""
+"""The rubric's arithmetic, its mistakes with file and line, and scores as a function of results."""
 
 from decimal import Decimal
 
@@ -6,26 +6,43 @@ import pytest
 from pydantic import ValidationError
 
 from grader.judge.verdict import Verdict
-from grader.result import CheckResult, total
+from grader.result import CheckResult, GraderInfo, Result, Review, Run, Score, SubmissionInfo, Target
 from grader.rubric import Rubric, RubricError, Visibility
+from grader.scoring import award, rescored, total
 
-PUBLIC = """
+PUBLIC = """\
 assignment: example
+points: 8
 share: {public: 40, hidden: 30, speed: 30}
 problems:
   gelu:
     points: 5
     handout: GeLU
-    checks: {a: {weight: 1}, b: {weight: 1}, c: {weight: 1}}
+    checks:
+      a: {weight: 1}
+      b: {weight: 1}
+      c: {weight: 1}
+coming:
+  softmax: 3
 """
-HIDDEN = "problems: {gelu: {d: {weight: 2, hint: look there}, e: {weight: 1, hint: and there}}}"
+HIDDEN = """\
+problems:
+  gelu:
+    d: {weight: 2, hint: look there}
+    e: {weight: 1, hint: and there}
+"""
 
 
 def read(tmp_path, public: str = PUBLIC, hidden: str | None = HIDDEN) -> Rubric:
-    (tmp_path / "rubric.yaml").write_text(public)
+    folder = tmp_path / "staff"
+    folder.mkdir(exist_ok=True)
+    (folder / "rubric.yaml").write_text(public)
     if hidden is not None:
-        (tmp_path / "hidden.yaml").write_text(hidden)
-    return Rubric.read(tmp_path / "rubric.yaml", tmp_path / "hidden.yaml")
+        (folder / "hidden.yaml").write_text(hidden)
+    (folder / "handout.md").write_text("# Handout\n\n## GeLU\n\n### Deeper\n")
+    (folder / "test_gelu.py").write_text("".join(f"def test_{name}(submission): ...\n" for name in "abcde"))
+    folders = {Visibility.PUBLIC: folder, Visibility.HIDDEN: folder}
+    return Rubric.read(folder / "rubric.yaml", folder / "hidden.yaml", folders, folder / "handout.md")
 
 
 def check(verdict: Verdict, score: str | None, most: str = "1.00") -> CheckResult:
@@ -58,8 +75,33 @@ def test_our_own_rubric_adds_up():
         public = sum(rubric.points[f"{name}.{check}"] for check in rubric.checks(name, Visibility.PUBLIC))
         hidden = sum(rubric.points[f"{name}.{check}"] for check in rubric.checks(name, Visibility.HIDDEN))
         assert (public, hidden) == (Decimal(problem.points) * 4 / 10, Decimal(problem.points) * 3 / 10)
-    built = sum(problem.points for problem in rubric.problems.values())
-    assert built + sum(rubric.public.coming.values()) == 100
+
+
+def test_every_problem_of_the_assignment_is_in_our_rubric_with_its_points():
+    rubric = Rubric.read()
+    points = {name: problem.points for name, problem in rubric.problems.items()} | rubric.public.coming
+    assert points == {
+        "gelu": 5, "softmax": 10, "matmul": 15, "flash_attention": 30, "ddp": 15, "sharded_optimizer": 10,
+        "roofline": 10, "profiling": 5,
+    }  # fmt: skip
+
+
+def test_a_problem_may_have_a_share_of_its_own(tmp_path):
+    own = PUBLIC.replace("    points: 5", "    points: 5\n    share: {public: 60, hidden: 40, speed: 0}")
+    points = read(tmp_path, own).points
+    assert points["gelu.a"] + points["gelu.b"] + points["gelu.c"] == 3
+    assert points["gelu.d"] + points["gelu.e"] == 2
+
+
+def test_a_bonus_is_on_top_and_takes_nothing_from_the_others(tmp_path):
+    points = read(tmp_path, PUBLIC.replace("c: {weight: 1}", "c: {bonus: 1.5}")).points
+    assert points["gelu.c"] == Decimal("1.5")
+    assert (points["gelu.a"], points["gelu.b"]) == (1, 1)
+
+
+def test_the_points_of_a_void_check_go_to_the_others_of_its_share(tmp_path):
+    points = read(tmp_path, PUBLIC.replace("c: {weight: 1}", "c: {weight: 1, void: it asked too much}")).points
+    assert (points["gelu.a"], points["gelu.b"], points["gelu.c"]) == (1, 1, 0)
 
 
 def test_without_the_hidden_file_there_are_no_hidden_checks(tmp_path):
@@ -71,17 +113,67 @@ def test_without_the_hidden_file_there_are_no_hidden_checks(tmp_path):
 def test_either_file_changes_the_hash(tmp_path):
     first = read(tmp_path).sha256
     assert read(tmp_path, hidden=HIDDEN.replace("2", "3")).sha256 != first
-    assert read(tmp_path, public=PUBLIC.replace("points: 5", "points: 6")).sha256 != first
+    assert read(tmp_path, public=PUBLIC.replace("weight: 1", "weight: 2")).sha256 != first
 
 
-@pytest.mark.parametrize(
-    ("wrong", "named"),
-    [("points: -5", "points"), ("pionts: 5", "pionts"), ("points: 5\n    limit: 3", "limit"), ("points: [", "YAML")],
-)
-def test_a_mistake_in_the_rubric_is_named(tmp_path, wrong, named):
-    with pytest.raises(RubricError, match=named) as caught:
-        read(tmp_path, public=PUBLIC.replace("points: 5", wrong))
-    assert "rubric.yaml" in str(caught.value)
+# What is replaced by what in the file, the line of the mistake, and what is said of it.
+PUBLIC_MISTAKES = [
+    ("points: 5", "points: -5", 6, "`points` is -5 in `problems.gelu`, and must be more than 0"),
+    ("points: 5", "points: five", 6, "`points` in `problems.gelu`: "),
+    ("points: 5", "pionts: 5", 6, "there is no key `pionts` in `problems.gelu`; did you mean `points`?"),
+    ("    points: 5\n", "", 5, "`points` is missing in `problems.gelu`"),
+    ("points: 5", "points: [", 6, "expected ',' or ']'"),
+    ("points: 5", "points: 6", 2, "the problems' points, with those coming, add up to 9, not to 8"),
+    ("speed: 30", "speed: 20", 3, "public, hidden and speed add up to 90 percent, not to 100"),
+    ("a: {weight: 1}", "a: {weight: 1, limit_s: -3}", 9, "`limit_s` is -3 in `problems.gelu.checks.a`"),
+    ("a: {weight: 1}", "a: {weight: -1}", 9, "`weight` is -1"),
+    ("a: {weight: 1}", "a: {wieght: 1}", 9, "there is no key `wieght`"),
+    ("a: {weight: 1}", "a: {weight: 1, bonus: 1}", 9, "a check has either a weight or a bonus"),
+    ("a: {weight: 1}", "a: {}", 9, "a check has either a weight or a bonus"),
+    ("a: {weight: 1}", "a: {weight: 1, void: ''}", 9, "`void` in `problems.gelu.checks.a`"),
+    ("b: {weight: 1}", "a: {weight: 1}", 10, "`a` stands there twice"),
+    ("b: {weight: 1}", "bb: {weight: 1}", 10, "test_gelu.py has no check `bb`; did you mean `b`?"),
+    ("b: {weight: 1}", "d: {weight: 1}", 3, "a public check is called gelu.d, too"),
+    ("handout: GeLU", "handout: Gelu", 7, "handout.md has no section `Gelu`; did you mean `GeLU`?"),
+    ("handout: GeLU", "handout: Deeper", 7, "handout.md has no section `Deeper`"),
+    ("weight: 1", "weight: 0", 8, "no public check of gelu carries its 2 points"),
+    ("weight: 1}", "weight: 1, void: broken}", 8, "no public check of gelu carries its 2 points"),
+]
+HIDDEN_MISTAKES = [
+    ("hint: look there", "hint: ''", 3, "`hint` in `problems.gelu.d`"),
+    (", hint: look there", "", 3, "`hint` is missing in `problems.gelu.d`"),
+    ("gelu", "gleu", 2, "there is no problem `gleu`; did you mean `gelu`?"),
+    ("e: {", "f: {", 4, "test_gelu.py has no check `f`"),
+]
+
+
+@pytest.mark.parametrize(("right", "wrong", "line", "said"), PUBLIC_MISTAKES, ids=[row[3] for row in PUBLIC_MISTAKES])
+def test_a_mistake_is_one_sentence_with_file_and_line(tmp_path, right, wrong, line, said):
+    assert right in PUBLIC
+    with pytest.raises(RubricError) as caught:
+        read(tmp_path, public=PUBLIC.replace(right, wrong))
+    file = "hidden.yaml" if "is called" in said else "rubric.yaml"
+    assert str(caught.value).startswith(f"staff/{file}, line {line}: ")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("right", "wrong", "line", "said"), HIDDEN_MISTAKES, ids=[row[3] for row in HIDDEN_MISTAKES])
+def test_a_mistake_in_the_hidden_file_is_told_likewise(tmp_path, right, wrong, line, said):
+    assert right in HIDDEN
+    with pytest.raises(RubricError) as caught:
+        read(tmp_path, hidden=HIDDEN.replace(right, wrong))
+    assert str(caught.value).startswith(f"staff/hidden.yaml, line {line}: ")
+    assert said in str(caught.value)
+
+
+def test_a_check_file_that_is_not_python_is_named_with_its_line(tmp_path):
+    rubric = read(tmp_path)
+    assert rubric
+    (tmp_path / "staff" / "test_gelu.py").write_text("x = 1\ndef test_a(:\n")
+    folder = tmp_path / "staff"
+    with pytest.raises(RubricError, match=r"test_gelu\.py, line 2: "):
+        Rubric.read(folder / "rubric.yaml", folder / "hidden.yaml", {Visibility.PUBLIC: folder}, folder / "handout.md")
 
 
 def test_the_worst_case_is_a_checks_verdict():
@@ -105,3 +197,65 @@ def test_a_check_without_a_score_makes_the_result_incomplete_and_leaves_the_maxi
 def test_a_score_that_does_not_go_with_its_verdict_cannot_be_made(verdict, score):
     with pytest.raises(ValidationError, match="does not go with"):
         check(verdict, score)
+
+
+REVIEW = Review(reason="PyTorch's own gelu ran", evidence="aten::gelu 1 x")
+
+
+def result(*checks: CheckResult) -> Result:
+    return Result(
+        assignment="example", submission=SubmissionInfo(id="s", tree_sha256=""), checks=checks,
+        grader=GraderInfo(version="0", checks_sha256="", rubric_sha256="old"),
+        target=Target(device="cpu", torch="", triton="", numpy="", python="", sandbox="none"),
+        score=Score(raw=Decimal(0), max=Decimal(0), complete=False),
+        run=Run(started_at="", ended_at="", host="", wall_s=0),
+    )  # fmt: skip
+
+
+def test_another_rubric_gives_other_scores_to_the_same_result(tmp_path):
+    checks = [check(Verdict.PASS, "1.00"), check(Verdict.FAIL, "0.00"), check(Verdict.SKIPPED, None)]
+    found = result(*(one.model_copy(update={"id": f"gelu.{name}"}) for one, name in zip(checks, "abc", strict=True)))
+    weights = PUBLIC.replace("a: {weight: 1}", "a: {weight: 8}")
+    again = rescored(found, read(tmp_path, weights))
+    assert [one.score for one in again.checks] == [Decimal("1.6"), 0, None]
+    assert (again.score.raw, again.score.max, again.score.complete) == (Decimal("1.6"), Decimal("1.8"), False)
+    assert again.grader.rubric_sha256 == read(tmp_path, weights).sha256
+    assert rescored(again, read(tmp_path, weights)) == again
+    void = rescored(found, read(tmp_path, PUBLIC.replace("b: {weight: 1}", "b: {weight: 1, void: unfair}")))
+    assert [one.score for one in void.checks] == [1, 0, None]
+    assert (void.score.raw, void.score.max, void.checks[1].void) == (1, 1, "unfair")
+
+
+def test_a_void_check_that_could_not_run_leaves_the_result_complete(tmp_path):
+    found = result(check(Verdict.GRADER_ERROR, None))
+    assert not rescored(found, read(tmp_path)).score.complete
+    assert rescored(
+        found, read(tmp_path, PUBLIC.replace("a: {weight: 1}", "a: {weight: 1, void: ours}"))
+    ).score.complete
+
+
+def test_a_check_that_the_rubric_has_lost_counts_nothing(tmp_path):
+    [gone] = rescored(result(check(Verdict.PASS, "1.00").model_copy(update={"id": "gelu.z"})), read(tmp_path)).checks
+    assert (gone.score, gone.max, gone.verdict) == (0, 0, Verdict.PASS)
+    assert gone.void
+
+
+def test_a_bonus_is_shown_beside_the_points_and_not_in_their_maximum(tmp_path):
+    rubric = read(tmp_path, PUBLIC.replace("a: {weight: 1}", "a: {bonus: 1.5}"))
+    found = rescored(result(check(Verdict.PASS, "1.00")), rubric)
+    assert (found.score.raw, found.score.max, found.score.bonus) == (0, 0, Decimal("1.5"))
+
+
+@pytest.mark.parametrize(("decision", "score"), [(None, None), ("accept", Decimal("0.67")), ("reject", Decimal(0))])
+def test_a_review_holds_the_score_back_until_a_person_decides(tmp_path, decision, score):
+    rubric = read(tmp_path)
+    decided = REVIEW.model_copy(update={"decision": decision})
+    given = award(rubric, "gelu.a", Verdict.PASS, decided)
+    assert (given["score"], given["max"]) == (score, Decimal("0.67"))
+    one = check(Verdict.PASS, "0.67").model_copy(update={"review": decided, **given})
+    assert total([one]).complete is (decision is not None)
+
+
+def test_an_accepted_review_gives_no_points_to_a_wrong_answer(tmp_path):
+    accepted = REVIEW.model_copy(update={"decision": "accept"})
+    assert award(read(tmp_path), "gelu.a", Verdict.FAIL, accepted)["score"] == 0

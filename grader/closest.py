@@ -1,0 +1,19 @@
+"""The name that somebody probably meant."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def closest(word: str, names: Iterable[str]) -> str | None:
+    """The most similar of the names, whatever the case of its letters; None if none is similar."""
+    by_lower = {name.lower(): name for name in names}
+    found = difflib.get_close_matches(word.lower(), by_lower, n=1)
+    return by_lower[found[0]] if found else None
+
+
+def did_you_mean(word: str, names: Iterable[str]) -> str:
+    """The end of a sentence that says that there is no such name."""
+    found = closest(word, names)
+    return f"; did you mean `{found}`?" if found else ""

@@ -1,0 +1,198 @@
+"""The rubric's two files as typed records.
+
+`grader/rubric.yaml` is public; `grader/hidden/rubric.yaml` has the hidden checks and their hints, and is
+absent from what students get. What does not fit together (an unknown check, points that do not add up) is refused
+in one sentence with file and line.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from grader.closest import did_you_mean
+from grader.located import Located, Mistake, Place
+
+ROOT = Path(__file__).resolve().parent.parent
+RUBRIC = ROOT / "grader" / "rubric.yaml"
+HIDDEN_RUBRIC = ROOT / "grader" / "hidden" / "rubric.yaml"
+HANDOUT = ROOT / "handout.md"
+LIMIT_S = 20.0  # for all cases of a check together; at least ten times what the solutions take
+
+
+class Visibility(StrEnum):
+    PUBLIC = "public"
+    HIDDEN = "hidden"
+
+
+CHECKS = {Visibility.PUBLIC: ROOT / "tests", Visibility.HIDDEN: ROOT / "grader" / "hidden"}  # test_PROBLEM.py
+
+
+class Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Share(Record):
+    """How a kernel problem's points are split, in percent."""
+
+    public: Annotated[int, Field(ge=0)]
+    hidden: Annotated[int, Field(ge=0)]
+    speed: Annotated[int, Field(ge=0)]
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Share:
+        if (whole := self.public + self.hidden + self.speed) != 100:
+            raise ValueError(f"public, hidden and speed add up to {whole} percent, not to 100")
+        return self
+
+
+class CheckEntry(Record):
+    """What one check is worth: a weight in its share, or points on top of everything."""
+
+    weight: Annotated[int, Field(ge=0)] | None = None
+    bonus: Annotated[Decimal, Field(gt=0, decimal_places=2)] | None = None  # points
+    limit_s: Annotated[float, Field(gt=0)] = LIMIT_S
+    void: Annotated[str, Field(min_length=1)] | None = None  # why it counts nothing; the others take its points
+
+    @model_validator(mode="after")
+    def _is_worth_one_thing(self) -> CheckEntry:
+        if (self.weight is None) == (self.bonus is None):
+            raise ValueError("a check has either a weight or a bonus")
+        return self
+
+    @property
+    def counted_weight(self) -> int:
+        """The weight, of what is not void."""
+        return 0 if self.void else self.weight or 0
+
+
+class HiddenEntry(CheckEntry):
+    hint: Annotated[str, Field(min_length=1)]  # all that a student reads of it, besides the title
+
+
+class Problem(Record):
+    points: Annotated[int, Field(gt=0)]
+    handout: str  # the section of handout.md
+    checks: dict[str, CheckEntry]
+    share: Share | None = None  # where it is not the common one
+
+
+class PublicFile(Record):
+    assignment: str
+    points: Annotated[int, Field(gt=0)]  # of all problems, those that are coming, too
+    share: Share
+    problems: dict[str, Problem]
+    coming: dict[str, Annotated[int, Field(gt=0)]] = {}
+
+    def share_of(self, problem: str, visibility: Visibility) -> Decimal:
+        """Points that the public, or the hidden, checks of a problem have together."""
+        share = self.problems[problem].share or self.share
+        return Decimal(self.problems[problem].points * int(getattr(share, visibility))) / 100
+
+
+class HiddenFile(Record):
+    problems: dict[str, dict[str, HiddenEntry]]
+
+
+def read_files(
+    public: Path, hidden: Path, folders: Mapping[Visibility, Path], handout: Path
+) -> tuple[PublicFile, HiddenFile]:
+    """Read both; the hidden one may be absent. Raises `Mistake`."""
+    located = Located(public, PublicFile)
+    _refuse_total(located)
+    _refuse_sections(located, handout)
+    _refuse_shares(located, located, Visibility.PUBLIC)
+    _refuse_checks(located, located, Visibility.PUBLIC, folders)
+    if not hidden.is_file():
+        return located.content, HiddenFile(problems={})
+    located_hidden = Located(hidden, HiddenFile)
+    _refuse_hidden_names(located.content, located_hidden)
+    _refuse_shares(located, located_hidden, Visibility.HIDDEN)
+    _refuse_checks(located, located_hidden, Visibility.HIDDEN, folders)
+    return located.content, located_hidden.content
+
+
+def _refuse_total(public: Located[PublicFile]) -> None:
+    """All problems' points add up to the assignment's."""
+    file = public.content
+    whole = sum(problem.points for problem in file.problems.values()) + sum(file.coming.values())
+    if whole != file.points:
+        public.refuse(("points",), f"the problems' points, with those coming, add up to {whole}, not to {file.points}")
+
+
+def _refuse_shares(public: Located[PublicFile], file: Located[Any], visibility: Visibility) -> None:
+    """Every share has a check that carries it."""
+    for problem, place, entries in _entries(public, file, visibility):
+        points = public.content.share_of(problem, visibility)
+        if points and not any(entry.counted_weight for entry in entries.values()):
+            file.refuse(
+                place, f"no {visibility} check of {problem} carries its {points} points: each is void, a bonus, or of "
+                "weight 0",
+            )  # fmt: skip
+
+
+def _refuse_sections(public: Located[PublicFile], handout: Path) -> None:
+    """The handout has every section that is named."""
+    if not handout.is_file():
+        return
+    sections = re.findall(r"^## (.+)$", handout.read_text(), re.MULTILINE)
+    for problem, entry in public.content.problems.items():
+        if entry.handout not in sections:
+            place = ("problems", problem, "handout")
+            public.refuse(
+                place, f"{handout.name} has no section `{entry.handout}`{did_you_mean(entry.handout, sections)}"
+            )
+
+
+def _refuse_hidden_names(public: PublicFile, hidden: Located[HiddenFile]) -> None:
+    """Hidden checks belong to problems that exist, and have names of their own."""
+    for problem, entries in hidden.content.problems.items():
+        if problem not in public.problems:
+            hidden.refuse(
+                ("problems", problem), f"there is no problem `{problem}`{did_you_mean(problem, public.problems)}"
+            )
+        for name in entries:
+            if name in public.problems[problem].checks:
+                hidden.refuse(("problems", problem, name), f"a public check is called {problem}.{name}, too")
+
+
+def _refuse_checks(
+    public: Located[PublicFile], file: Located[Any], visibility: Visibility, folders: Mapping[Visibility, Path]
+) -> None:
+    """Every entry is a check."""
+    if visibility not in folders:
+        return
+    for problem, place, entries in _entries(public, file, visibility):
+        path = folders[visibility] / f"test_{problem}.py"
+        functions = _functions(path)
+        for name in entries:
+            if name not in functions:
+                file.refuse((*place, name), f"{path.name} has no check `{name}`{did_you_mean(name, functions)}")
+
+
+def _entries(
+    public: Located[PublicFile], file: Located[Any], visibility: Visibility
+) -> Iterator[tuple[str, Place, Mapping[str, CheckEntry]]]:
+    """For each problem: where its checks stand in the file, and they themselves."""
+    for problem in public.content.problems:
+        if visibility is Visibility.PUBLIC:
+            yield problem, ("problems", problem, "checks"), public.content.problems[problem].checks
+        else:
+            yield problem, ("problems", problem), file.content.problems.get(problem, {})
+
+
+def _functions(path: Path) -> list[str]:
+    """The checks in a file of checks. Read, not imported: that would take seconds."""
+    try:
+        nodes = ast.parse(path.read_text()).body if path.is_file() else []
+    except SyntaxError as error:
+        raise Mistake(f"{path.name}, line {error.lineno}: {error.msg}") from None
+    names = [node.name for node in nodes if isinstance(node, ast.FunctionDef)]
+    return [name.removeprefix("test_") for name in names if name.startswith("test_")]

@@ -19,8 +19,9 @@ from rich.text import Text
 
 from grader.judge.plugin import CaseResult
 from grader.judge.verdict import Verdict
-from grader.result import CheckResult, Result, total
+from grader.result import CheckResult, Result, Score
 from grader.rubric import Rubric, Visibility
+from grader.scoring import total
 
 STYLES = {
     Verdict.PASS: "green", Verdict.FAIL: "red", Verdict.CRASH: "red", Verdict.TIMEOUT: "red",
@@ -127,6 +128,9 @@ def show_result(result: Result, rubric: Rubric, console: Console, staff: bool, r
     console.print(problem_table(rows, points, console))
     for problem in dict.fromkeys(check.problem for check in result.checks):
         _show_failures([check for check in result.checks if check.problem == problem], rubric, console, staff)
+    for advice in result.advice:
+        place = f"line {advice.where.line} of {advice.where.file}"
+        _show_note("look", f"{place}: {advice.what}", (f"try: {advice.hint}",), console)
     _show_total(result, rubric, console, staff)
     if result_file:
         console.print(f"Written to {result_file}.")
@@ -154,19 +158,40 @@ def _show_failures(checks: Sequence[CheckResult], rubric: Rubric, console: Conso
             again = Text(f"      again: {first.replay}", style="dim")
             console.print(again, soft_wrap=True)  # in one piece, to be copied
     for group in _by_reason(checks, passed=True):
-        console.print()
-        console.print(Text.assemble(("note", "yellow"), "  right, but: ", group[0].why))
-        for words in (f"try: {group[0].hint}", f"in: {', '.join(check.id for check in group)}"):
-            console.print(Padding(Text(words), (0, 0, 0, 6), expand=False))
+        _show_doubt(group, console)
+
+
+def _show_doubt(checks: Sequence[CheckResult], console: Console) -> None:
+    """Checks that passed, with what is to be said about all of them: staff read a review, students a note."""
+    first = checks[0]
+    label, reason, hint = "note", f"right, but: {first.why}", f"try: {first.hint}"
+    if first.review and first.review.open:
+        label, reason = "review", f"{first.problem}: {first.review.reason} ({first.review.evidence})"
+        hint = "a person has to decide whether the student wrote it; until then there is no score"
+    elif first.cause == "borrowed":
+        label = "warning"
+    names = ", ".join(check.id for check in checks) if len(checks) <= 6 else f"{len(checks)} checks of {first.problem}"
+    _show_note(label, reason, (hint, f"in: {names}"), console)
+
+
+def _show_note(label: str, said: str, below: Sequence[str], console: Console) -> None:
+    """Something that costs no points: a label, a sentence, and indented lines."""
+    console.print()
+    console.print(Text.assemble((label, "yellow"), "  ", said))
+    for line in below:
+        console.print(Padding(Text(line), (0, 0, 0, 6), expand=False))
 
 
 def _by_reason(checks: Sequence[CheckResult], passed: bool) -> list[list[CheckResult]]:
     """What did not pass, or passed with advice, grouped by verdict and likely cause (by the message without one)."""
     groups: dict[tuple[str, str], list[CheckResult]] = {}
     for check in checks:
-        if check.verdict.scored and (check.verdict is Verdict.PASS) == passed and (check.cause or not passed):
-            reason = check.why or check.message or check.id
-            groups.setdefault((check.verdict, check.cause or reason), []).append(check)
+        doubt = check.review.reason if check.review else check.cause
+        if check.verdict.scored and (check.verdict is Verdict.PASS) == passed and (doubt or not passed):
+            key: tuple[str, str] = (check.verdict, doubt or check.why or check.message or check.id)
+            if check.verdict is Verdict.TODO and check.visibility is Visibility.HIDDEN:  # as the public ones
+                key = next((known for known in groups if known[0] is Verdict.TODO), key)
+            groups.setdefault(key, []).append(check)
     return list(groups.values())
 
 
@@ -200,10 +225,13 @@ def _show_total(result: Result, rubric: Rubric, console: Console, staff: bool) -
         console.print(Text("None of these checks can run on this machine, so nothing is judged.", style="yellow"))
     if result.run.stopped:
         console.print(Text("Stopped: what had not ended is missing here and counts nothing.", style="yellow"))
-    console.print(
-        Text(f"{passed} of {len(scored)} {kind}checks passed: {result.score.raw:.2f} of {result.score.max:.2f} points",
-             style="bold")
-    )  # fmt: skip
+    console.print(Text(f"{passed} of {len(scored)} {kind}checks passed: {_sum(result.score)} points", style="bold"))
+    if undecided := [check for check in result.checks if check.review and check.review.open]:
+        points = sum(check.max for check in undecided)
+        said = f"Not complete: {len(undecided)} checks, {points:.2f} points more, wait for a person to decide."
+        console.print(Text(said, style="yellow"))
+    for check in [check for check in result.checks if check.void]:
+        console.print(f"Void, counts nothing: {check.id}. {check.void}.")
     if not staff:
         console.print("Hidden checks and speed are graded by staff; they may add points, and come on top of these.")
     for reason in dict.fromkeys(check.message for check in skipped):
@@ -217,7 +245,13 @@ def _show_total(result: Result, rubric: Rubric, console: Console, staff: bool) -
 
 def _points(result: Result, problem: str) -> str:
     score = total(tuple(check for check in result.checks if check.problem == problem))
-    return f"{score.raw:.2f} of {score.max:.2f}"
+    return _sum(score)
+
+
+def _sum(score: Score) -> str:
+    """Points reached and possible, and what comes on top."""
+    bonus = f" + {score.bonus:.2f}" if score.bonus else ""
+    return f"{score.raw:.2f} of {score.max:.2f}{bonus}"
 
 
 def _number(count: int, style: str) -> Text:

@@ -69,11 +69,10 @@ class Change:
 
 def first_change(tensor: torch.Tensor, returned: memoryview) -> Change | None:
     """Compare the storage of `tensor` with what came back from the runner; None if not a bit has changed."""
-    mine = storage_bytes(tensor)
-    if mine == returned:
-        return None
     integer = _INTEGER[tensor.element_size()]
-    before, after = torch.frombuffer(mine, dtype=integer), torch.frombuffer(bytearray(returned), dtype=integer)
+    before, after = (torch.frombuffer(memory, dtype=integer) for memory in (storage_bytes(tensor), returned))
+    if torch.equal(before, after):
+        return None
     changed = (before != after).nonzero().flatten()
     positions = torch.arange(len(before)).as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
     first = int(changed[0])

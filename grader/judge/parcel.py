@@ -29,14 +29,18 @@ class Parcel:
         """The storages, whole."""
         return [storage_bytes(self.inputs[name]) for name in self.storages]
 
-    def specs(self, leaves: list[str]) -> list[dict[str, object]]:
-        """A header's description of each input: where it lies, and whether a gradient is wanted."""
+    def specs(self, leaves: list[str], elsewhere: str | None = None) -> list[dict[str, object]]:
+        """A header's description of each input: where it lies, and whether a gradient is wanted.
+
+        The input of the name `elsewhere` is to be moved to another device.
+        """
         places = {_address(self.inputs[name]): index for index, name in enumerate(self.storages)}
         return [
             {
                 "name": name, "storage": places[_address(tensor)],
                 "dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape),
                 "strides": list(tensor.stride()), "offset": tensor.storage_offset(), "requires_grad": name in leaves,
+                "elsewhere": name == elsewhere,
             }
             for name, tensor in self.inputs.items()
         ]  # fmt: skip

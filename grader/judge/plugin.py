@@ -19,6 +19,7 @@ import pytest
 import torch
 
 from grader.doctor import Machine, can_run_kernels, uses_gpu
+from grader.judge.borrowed import Borrowed, borrowed
 from grader.judge.cases import Input
 from grader.judge.causes import Cause, describe_access
 from grader.judge.here import HereProcess, reexecute
@@ -44,6 +45,7 @@ class Judge:
     seed: int | None = None  # None: from the operating system's entropy, anew for each check
     cannot_run: str | None = None  # why kernels cannot run on this machine
     here: bool = False
+    staff: bool = False  # doubts open a review; in a self-check they are warnings
     options: str = ""  # of the command, to be given again when a check is replayed
     seeds: dict[str, int] = field(default_factory=dict)
     waited_s: float = 0.0  # for replies of the submission
@@ -66,6 +68,7 @@ class CaseResult:
     outcome: Outcome | None  # None: passed
     seconds: float
     advice: Cause | None = None  # for a case that passed all the same
+    borrowed: Borrowed | None = None  # what the library did, in this check up to this case
 
     @property
     def verdict(self) -> Verdict:
@@ -190,7 +193,14 @@ def pytest_runtest_makereport(
     if call.when == "setup" and call.excinfo is None:
         return report
     report.grader_case = CaseResult(  # type: ignore[attr-defined]
-        check, title_of(item), visibility_of(item), words_of(item), _outcome(item, call), call.duration, _advice(item)
+        check,
+        title_of(item),
+        visibility_of(item),
+        words_of(item),
+        _outcome(item, call),
+        call.duration,
+        _advice(item),
+        _borrowed(item),
     )
     return report
 
@@ -202,16 +212,16 @@ def submission(request: pytest.FixtureRequest) -> Submission:
 
 
 @pytest.fixture
-def draw(request: pytest.FixtureRequest) -> Callable[[Input], torch.Tensor]:
-    """Turn a case into a tensor with fresh values, in guarded memory."""
+def draw(request: pytest.FixtureRequest) -> Callable[..., torch.Tensor]:
+    """Turn a case into a tensor with fresh values, in guarded memory: `draw(case)`, `draw(case, "a")` by its name."""
     judge, check = request.config.stash[JUDGE], check_of(request.node)
     assert check
     process = _process(request)
     generator = torch.Generator().manual_seed(case_seed(judge.seed_of(check), words_of(request.node)))
 
-    def draw_case(case: Input) -> torch.Tensor:
+    def draw_case(case: Input, name: str = "x") -> torch.Tensor:
         tensor = case.draw(generator)
-        process.names[tensor.untyped_storage().data_ptr()] = "x"
+        process.names[tensor.untyped_storage().data_ptr()] = name
         return tensor
 
     return draw_case
@@ -268,6 +278,12 @@ def _advice(item: pytest.Item) -> Cause | None:
     """What the runner's watch saw so far in this check that the answers do not show."""
     current = item.session.stash.get(CURRENT, None)
     return describe_access(current[1].stray) if current and current[1].stray else None
+
+
+def _borrowed(item: pytest.Item) -> Borrowed | None:
+    """What speaks against the student's kernels having computed the answers so far."""
+    check, process = item.session.stash.get(CURRENT, (None, None))
+    return borrowed(check.partition(".")[0], process.operators, process.launches) if check and process else None
 
 
 def _outcome(item: pytest.Item, call: pytest.CallInfo[None]) -> Outcome | None:

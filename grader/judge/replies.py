@@ -85,6 +85,8 @@ class Answered(Strict):
     gradients: Entries = []
     earlier: Entries = []
     accesses: Accesses = []
+    operators: Annotated[dict[Text, Count], Field(max_length=64)] = {}  # of PyTorch, so far in this check
+    launches: Count = 0  # of kernels, so far in this check
 
 
 class Raised(Strict):

@@ -23,15 +23,13 @@ import torch
 
 import grader
 from grader import result
+from grader.inspect.looks import looks_at
+from grader.judge.conclude import conclude, verdict_of
+from grader.judge.output import clean
 from grader.judge.plugin import JUDGE, CaseResult, Judge, check_of, title_of, visibility_of
-from grader.judge.verdict import Outcome, Verdict
-from grader.rubric import Rubric, Visibility
-
-ROOT = Path(grader.__file__).resolve().parent.parent
-CHECKS = {Visibility.PUBLIC: ROOT / "tests", Visibility.HIDDEN: ROOT / "grader" / "hidden"}
-
-
-RUN = "uv run " if "UV" in os.environ else ""  # as this command was started
+from grader.judge.verdict import Verdict
+from grader.rubric import CHECKS, ROOT, Rubric, Visibility
+from grader.scoring import total
 
 
 class JudgeFailed(Exception):
@@ -121,13 +119,13 @@ def run_checks(judge: Judge, checks: Sequence[str], listener: Listener, submissi
     recorder = _run_pytest(judge, checks, listener)
     by_check = _by_check(recorder.cases)
     runs = dict.fromkeys(by_check, 1)
-    again = [check for check in by_check if _verdict(by_check[check]) is Verdict.GRADER_ERROR]
+    again = [check for check in by_check if verdict_of(by_check[check]) is Verdict.GRADER_ERROR]
     if again and not recorder.stopped:
         second = _by_check(_run_pytest(judge, again, listener).cases)
         by_check |= second
         runs |= dict.fromkeys(second, 2)
     results = tuple(
-        _check_result(judge, check, by_check[check], runs[check]) for check in recorder.titles if check in by_check
+        conclude(judge, check, by_check[check], runs[check]) for check in recorder.titles if check in by_check
     )
     device = torch.cuda.get_device_name() if judge.device == "cuda" else "cpu (Triton's interpreter)"
     versions = {"torch": torch.__version__, "triton": "none", "numpy": "none"}
@@ -143,8 +141,9 @@ def run_checks(judge: Judge, checks: Sequence[str], listener: Listener, submissi
             device=device, python=platform.python_version(), sandbox="none",
             **(versions if judge.cannot_run else judge.servers.versions),
         ),
-        score=result.total(results, stopped=recorder.stopped),
+        score=total(results, stopped=recorder.stopped),
         checks=results,
+        advice=_advice(judge, checks),
         run=result.Run(
             started_at=started.isoformat(timespec="seconds"),
             ended_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -169,6 +168,18 @@ def tree_sha256(folders: Sequence[Path], without: tuple[str, ...] = ()) -> str:
                 )
                 digest.update(content)
     return digest.hexdigest()
+
+
+def _advice(judge: Judge, checks: Sequence[str]) -> tuple[result.Advice, ...]:
+    """Static looks at the modules of the problems that were checked."""
+    problems = list(dict.fromkeys(check.partition(".")[0] for check in checks))
+    return tuple(
+        result.Advice(
+            name=look.name, where=result.Place(file=look.file, line=look.line), what=clean(look.what, 400),
+            hint=clean(look.hint, 400),
+        )
+        for look in looks_at(judge.submission.folder, problems)
+    )  # fmt: skip
 
 
 def _run_pytest(judge: Judge, checks: Sequence[str], listener: Listener) -> Recorder:
@@ -220,43 +231,3 @@ def _by_check(cases: Sequence[CaseResult]) -> dict[str, list[CaseResult]]:
     for case in cases:
         grouped.setdefault(case.check, []).append(case)
     return grouped
-
-
-def _verdict(cases: Sequence[CaseResult]) -> Verdict:
-    return Verdict.worst([case.verdict for case in cases])
-
-
-def _check_result(judge: Judge, check: str, cases: Sequence[CaseResult], runs: int) -> result.CheckResult:
-    verdict, first = _verdict(cases), cases[0]
-    telling = next((case for case in cases if case.verdict is verdict), first)
-    outcome = telling.outcome or Outcome(Verdict.PASS, "")
-    points = judge.rubric.points[check]
-    hidden = first.visibility is Visibility.HIDDEN
-    entry = judge.rubric.entry(check)
-    failed = [case for case in cases if case.verdict not in (Verdict.PASS, Verdict.SKIPPED)]
-    common: dict[str, Any] = {
-        "id": check, "problem": check.partition(".")[0], "title": first.title, "visibility": first.visibility,
-        "verdict": verdict, "max": points, "runs": runs, "time_s": round(sum(case.seconds for case in cases), 3),
-        "score": (points if verdict is Verdict.PASS else points * 0) if verdict.scored else None,
-        "cases": len(cases), "failed_cases": len(failed),
-    }  # fmt: skip
-    if verdict is Verdict.SKIPPED:
-        return result.CheckResult(**common, message=outcome.message)
-    if hidden and verdict is not Verdict.PASS:
-        said = f"{telling.words}\n{outcome}\n{outcome.detail}".strip()
-        seed = judge.seed_of(check)
-        return result.CheckResult(**common, hint=entry.hint if entry else "", detail=f"{said}\n--seed {seed}")
-    if verdict is Verdict.PASS and hidden:
-        return result.CheckResult(**common)
-    if verdict is Verdict.PASS:
-        advice = next((case.advice for case in cases if case.advice), None)
-        return result.CheckResult(
-            **common, seed=judge.seed_of(check), why=advice.why if advice else "", hint=advice.hint if advice else "",
-            cause=advice.name if advice else None,
-        )  # fmt: skip
-    return result.CheckResult(
-        **common, message=outcome.message, why=outcome.why, hint=outcome.hint, detail=outcome.detail,
-        printed=outcome.printed, case=telling.words or None, seed=judge.seed_of(check), cause=outcome.cause,
-        where=result.Place(file=outcome.where.file, line=outcome.where.line) if outcome.where else None,
-        replay=f"{RUN}python -m grader check {check}{judge.options} --seed {judge.seed_of(check)}",
-    )  # fmt: skip

@@ -6,7 +6,6 @@ What comes back is a `Result`: a tensor with the evidence of its call. Everythin
 
 from __future__ import annotations
 
-import difflib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from grader.closest import closest
 from grader.judge import replies
 from grader.judge.child import RunnerChild, payload_limit
 from grader.judge.output import clean
@@ -24,6 +24,8 @@ from grader.judge.servers import Servers
 from grader.judge.verdict import Outcome, Verdict
 from grader.judge.wording import changed_outcome, raised_outcome, too_large_outcome
 from grader.runner.protocol import Malformed
+
+Option = str | float | bool | None  # an argument that is no tensor; travels as JSON
 
 
 @dataclass
@@ -68,6 +70,8 @@ class CheckProcess:
     functions: tuple[str, ...] = ()  # what the module offers
     names: dict[int, str] = field(default_factory=dict)  # of inputs, by the address of their storage
     stray: Access | None = None  # the first access outside every tensor in a call that went well: advice
+    operators: dict[str, int] = field(default_factory=dict)  # of PyTorch that ran in its calls: advice
+    launches: int | None = None  # of kernels in its calls: advice
     spent_s: float = 0.0
     told: bool = False  # what it wrote
 
@@ -105,6 +109,10 @@ class CheckProcess:
                 Verdict.TODO, f"assignment/{self.module}.py has no function `{function}`",
                 hint=_near(function, self.functions, "function"),
             )  # fmt: skip
+
+    def name_of(self, tensor: torch.Tensor) -> str:
+        """What an input is called."""
+        return self.names.get(tensor.untyped_storage().data_ptr(), "the input")
 
     def malformed(self, what: str) -> Outcome:
         """The verdict on a reply that is none, to be raised."""
@@ -154,6 +162,17 @@ class Submission:
 
 
 @dataclass(frozen=True)
+class Call:
+    """One call of a function, as a check wants it."""
+
+    arguments: tuple[torch.Tensor, ...]
+    options: dict[str, Option]
+    gradient: torch.Tensor | None = None  # to go backward from
+    again: bool = False  # at the addresses of the call before, whose answer is read once more
+    elsewhere: torch.Tensor | None = None  # the argument that lies on another device
+
+
+@dataclass(frozen=True)
 class Function:
     """One function of the submission."""
 
@@ -161,21 +180,21 @@ class Function:
     name: str
     order: str = "forward"
 
-    def __call__(self, *arguments: torch.Tensor) -> Result:
+    def __call__(self, *arguments: torch.Tensor, **options: Option) -> Result:
         """Call it once, with the arguments in fresh memory."""
-        return self._call(arguments).answer
+        return self._answers(Call(arguments, options)).answer
 
-    def again(self, *arguments: torch.Tensor) -> tuple[Result, Result]:
+    def again(self, *arguments: torch.Tensor, **options: Option) -> tuple[Result, Result]:
         """Call it once more, with new content at the addresses of the call before.
 
         Returns the new answer, and the answer of the call before as it reads now.
         """
-        results = self._call(arguments, again=True)
+        results = self._answers(Call(arguments, options, again=True))
         return results.answer, results.earlier[0]
 
     def backward(self, *arguments: torch.Tensor, gradient: torch.Tensor) -> tuple[Result, ...]:
         """Call it and go backward from `gradient`. Returns the answer and the gradient of each argument."""
-        results = self._call(arguments, gradient=gradient)
+        results = self._answers(Call(arguments, {}, gradient))
         answer = results.answer
         if answer.plain().shape != gradient.shape:
             raise Outcome(
@@ -184,32 +203,35 @@ class Function:
             )  # fmt: skip
         return answer, *results.gradients
 
-    def exception(self, *arguments: torch.Tensor) -> Raised | Result:
-        """Call it where it ought to raise: the exception, or else the answer."""
-        results = self._request(arguments)
+    def exception(
+        self, *arguments: torch.Tensor, elsewhere: torch.Tensor | None = None, **options: Option
+    ) -> Raised | Result:
+        """Call it where it ought to raise: the exception, or else the answer.
+
+        The argument that is also given as `elsewhere` lies on another device ("meta", which every machine has).
+        """
+        results = self._request(Call(arguments, options, elsewhere=elsewhere))
         return results if isinstance(results, Raised) else results.outputs[0]
 
-    def _call(
-        self, arguments: tuple[torch.Tensor, ...], gradient: torch.Tensor | None = None, again: bool = False
-    ) -> Results:
-        results = self._request(arguments, gradient, again)
+    def _answers(self, call: Call) -> Results:
+        results = self._request(call)
         if isinstance(results, Raised):
             raise raised_outcome(results)
         return results
 
-    def _request(
-        self, arguments: tuple[torch.Tensor, ...], gradient: torch.Tensor | None = None, again: bool = False
-    ) -> Raised | Results:
+    def _request(self, call: Call) -> Raised | Results:
         self.process.require(self.name)
-        inputs = {self.process.names.get(value.untyped_storage().data_ptr(), "the input"): value for value in arguments}
-        leaves = [] if gradient is None else list(inputs)
-        parcel = Parcel.of(inputs if gradient is None else inputs | {"the incoming gradient": gradient})
+        inputs = {self.process.name_of(value): value for value in call.arguments}
+        leaves = [] if call.gradient is None else list(inputs)
+        parcel = Parcel.of(inputs if call.gradient is None else inputs | {"the incoming gradient": call.gradient})
         storages = [part.nbytes for part in parcel.parts]
         header: dict[str, object] = {
             "verb": "call", "function": self.name,
-            "storages": storages, "tensors": parcel.specs(leaves), "room": payload_limit(parcel.parts) - sum(storages),
-            "arguments": list(range(len(arguments))), "incoming": [] if gradient is None else [len(arguments)],
-            "keep_addresses": again, "recall": again, "order": self.order, "shuffle_seed": 1,
+            "storages": storages, "room": payload_limit(parcel.parts) - sum(storages),
+            "tensors": parcel.specs(leaves, None if call.elsewhere is None else self.process.name_of(call.elsewhere)),
+            "arguments": list(range(len(call.arguments))), "options": call.options,
+            "incoming": [] if call.gradient is None else [len(call.arguments)],
+            "keep_addresses": call.again, "recall": call.again, "order": self.order, "shuffle_seed": 1,
         }  # fmt: skip
         reply, payload = self.process.request(header, parcel.parts)
         if isinstance(reply, Raised):
@@ -217,8 +239,9 @@ class Function:
         if isinstance(reply, Loaded):
             raise self.process.malformed("a reply of the wrong kind")
         self.process.stray = self.process.stray or next(iter(reply.accesses), None)
+        self.process.operators, self.process.launches = reply.operators, reply.launches
         try:
-            return Results.of(reply, payload, parcel, leaves, again, self.process.servers.device)
+            return Results.of(reply, payload, parcel, leaves, call.again, self.process.servers.device)
         except Malformed as error:
             raise self.process.malformed(str(error)) from None
 
@@ -273,7 +296,6 @@ class Results:
 
 def _near(wanted: str, names: tuple[str, ...], kind: str) -> str:
     """A suggestion where something has nearly the right name."""
-    by_lower = {name.lower(): name for name in names}
-    if close := difflib.get_close_matches(wanted.lower(), by_lower, n=1):
-        return f"there is a {kind} `{clean(by_lower[close[0]], 80)}`: is it meant to be `{wanted}`?"
+    if found := closest(wanted, names):
+        return f"there is a {kind} `{clean(found, 80)}`: is it meant to be `{wanted}`?"
     return f"add the {kind} `{wanted}`"

@@ -41,6 +41,7 @@ class Storages:
         tensor = torch.empty(0, dtype=DTYPES[spec["dtype"]], device=self.device)
         storage = self.blocks[spec["storage"]].untyped_storage()
         tensor.set_(storage, spec["offset"], spec["shape"], spec["strides"])
+        tensor = tensor.to("meta") if spec.get("elsewhere") else tensor
         return tensor.requires_grad_(True) if spec.get("requires_grad") else tensor
 
 

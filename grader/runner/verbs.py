@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import loading
+import operators
 import protocol
 import torch
 from tensors import Storages, describe, pack
@@ -31,12 +32,17 @@ class Child:
         self.module: ModuleType | None = None
         self.storages = Storages(device)
         self.results: list[object] = []
+        self.operators = operators.Operators()
         self.watch: Any = None
         if device == "cpu" and "triton" in sys.modules:
             import watch
 
-            self.watch = watch.Watch()
+            self.watch = watch.Watch(self.operators.count_launch)
             self.watch.install()
+        elif device == "cuda":
+            import triton
+
+            triton.knobs.runtime.launch_enter_hook.add(self.operators.count_launch)
 
     def serve(self, conversation: socket.socket) -> None:
         """Answer until the judge hangs up."""
@@ -73,39 +79,26 @@ class Child:
         loading.install(self.folder)
         self.module = importlib.import_module(f"{loading.PACKAGE}.{header['module']}")
         offered = {name: thing for name, thing in vars(self.module).items() if callable(thing) and name[0] != "_"}
-        names = sorted(
-            offered, key=lambda name: getattr(offered[name], "__module__", "") != vars(self.module)["__name__"]
-        )
-        return {
-            "status": "loaded",
-            "names": [plain(name, 200) for name in names[:200]],
-        }, []  # its own before imported ones
+        home = f"{loading.PACKAGE}.{header['module']}"
+        names = sorted(offered, key=lambda name: getattr(offered[name], "__module__", "") != home)  # imported ones last
+        return {"status": "loaded", "names": [plain(name, 200) for name in names[:200]]}, []
 
     def call(self, header: dict[str, Any], payload: bytearray) -> tuple[dict[str, Any], list[memoryview]]:
         """Call a function of the loaded module; go backward where gradients are asked for."""
         self.storages.fill(header["storages"], payload, header["keep_addresses"])
         named = [(spec["storage"], spec["name"], self.storages.view(spec)) for spec in header["tensors"]]
         tensors = [tensor for _, _, tensor in named]
-        self._begin_watch(header, named)
+        if self.watch:
+            self.watch.begin(self.storages.blocks, named, header["order"], header["shuffle_seed"])
         function = getattr(self.module, header["function"])
-        result = function(*(tensors[index] for index in header["arguments"]))
-        results = list(result) if type(result) is tuple and 1 < len(result) <= MOST_RESULTS else [result]
-        gradients = self._gradients(header, tensors, results)
+        with self.operators:
+            result = function(*(tensors[index] for index in header["arguments"]), **header["options"])
+            results = list(result) if type(result) is tuple and 1 < len(result) <= MOST_RESULTS else [result]
+            gradients = self._gradients(header, tensors, results)
         if self.device == "cuda":
             torch.cuda.synchronize()
         earlier, self.results = self.results, results
         return self._reply(results, gradients, earlier if header["recall"] else [], header["room"])
-
-    def _begin_watch(self, header: dict[str, Any], named: list[tuple[int, str, torch.Tensor]]) -> None:
-        if not self.watch:
-            return
-        import watch
-
-        guards = [
-            watch.Region.guarded(block, [(name, tensor) for place, name, tensor in named if place == index])
-            for index, block in enumerate(self.storages.blocks)
-        ]
-        self.watch.begin(guards, header["order"], header["shuffle_seed"])
 
     def _gradients(
         self, header: dict[str, Any], tensors: list[torch.Tensor], results: list[object]
@@ -128,7 +121,10 @@ class Child:
     def _reply(
         self, results: list[object], gradients: list[torch.Tensor | None], earlier: list[object], room: int
     ) -> tuple[dict[str, Any], list[memoryview]]:
-        reply: dict[str, Any] = {"status": "answer", "accesses": self.watch.reports if self.watch else []}
+        reply: dict[str, Any] = {
+            "status": "answer", "accesses": self.watch.reports if self.watch else [],
+            "operators": dict(list(self.operators.seen.items())[:64]), "launches": self.operators.launches,
+        }  # fmt: skip
         parts: list[memoryview] = []
         for field, values in (("outputs", results), ("gradients", gradients), ("earlier", earlier)):
             reply[field] = []
@@ -142,29 +138,23 @@ class Child:
         """Type, message and place of an exception; the interpreter's wrapper around it is taken off."""
         while type(error).__name__ == "InterpreterError" and error.__cause__ is not None:
             error = error.__cause__
-        frames = [
-            frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(str(self.folder))
-        ]
-        where = self._place(error, frames)
+        stack = traceback.extract_tb(error.__traceback__)
+        frames = [frame for frame in stack if frame.filename.startswith(str(self.folder))]
         return {
             "type": plain(type(error).__name__, 200),
             "out_of_memory": isinstance(error, (torch.OutOfMemoryError, MemoryError)),
             "missing": plain(error.name, 200) if isinstance(error, ModuleNotFoundError) else None,
             "message": plain(f"{error.msg}: {(error.text or '').strip()}" if isinstance(error, SyntaxError) else error),
-            "where": where,
+            "where": self._place(error, frames),
             "traceback": plain("".join(traceback.format_list(frames))[-TEXT_LIMIT:]),
             "accesses": self.watch.reports if self.watch else [],
         }
 
     def _place(self, error: BaseException, frames: list[traceback.FrameSummary]) -> dict[str, Any] | None:
-        if isinstance(error, SyntaxError) and error.filename and error.filename.startswith(str(self.folder)):
-            return {"file": plain(os.path.relpath(error.filename, self.folder), 1000), "line": error.lineno or 0}
-        if frames:
-            return {
-                "file": plain(os.path.relpath(frames[-1].filename, self.folder), 1000),
-                "line": frames[-1].lineno or 0,
-            }
-        return None
+        path, line = (frames[-1].filename, frames[-1].lineno) if frames else ("", 0)
+        if isinstance(error, SyntaxError) and (error.filename or "").startswith(str(self.folder)):
+            path, line = error.filename or "", error.lineno
+        return {"file": plain(os.path.relpath(path, self.folder), 1000), "line": line or 0} if path else None
 
 
 def plain(thing: object, limit: int = TEXT_LIMIT) -> str:

@@ -8,6 +8,7 @@ storage, so that the judge sees it; anywhere else it would corrupt this process,
 import gc
 import random
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -74,17 +75,23 @@ class Region:
 class Watch:
     """Installed once in a child; `begin` is called before each call of the student's function."""
 
-    def __init__(self) -> None:
-        self.folder = "/"
+    def __init__(self, launched: Callable[[], None]) -> None:
+        self.folder, self.launched = "/", launched
         self.guards: list[Region] = []
         self.launch: list[Region] = []
         self.reports: list[dict[str, Any]] = []
         self.order, self.seed = "forward", 0
         self.ranks: list[int] = []
 
-    def begin(self, guards: list[Region], order: str, seed: int) -> None:
-        """From now on these storages are guarded, and programs run in this order."""
-        self.guards, self.order, self.seed, self.reports = guards, order, seed, []
+    def begin(
+        self, blocks: list[torch.Tensor], named: list[tuple[int, str, torch.Tensor]], order: str, seed: int
+    ) -> None:
+        """From now on the judge's storages are guarded, which hold these tensors, and programs run in this order."""
+        self.guards = [
+            Region.guarded(block, [(name, tensor) for place, name, tensor in named if place == index])
+            for index, block in enumerate(blocks)
+        ]
+        self.order, self.seed, self.reports = order, seed, []
 
     def install(self) -> None:
         """Stand between Triton's interpreter and memory. The names are those of triton 3.6 and 3.7."""
@@ -102,6 +109,7 @@ class Watch:
 
         def set_grid_dim(*dimensions: int) -> None:
             type(builder).set_grid_dim(builder, *dimensions)
+            self.launched()
             self.ranks = list(range(dimensions[0] * dimensions[1] * dimensions[2]))
             if self.order == "reversed":
                 self.ranks.reverse()

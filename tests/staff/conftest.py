@@ -40,9 +40,9 @@ def servers() -> Iterator[Servers]:
 def grade(servers: Servers) -> Callable[..., Result]:
     """Run checks on a folder as the commands do: `grade(folder, "softmax.columns", hidden=True, seed=1)`."""
 
-    def run(folder: Path, *names: str, hidden: bool = False, seed: int | None = None) -> Result:
+    def run(folder: Path, *names: str, hidden: bool = False, seed: int | None = None, staff: bool = False) -> Result:
         rubric = Rubric.read()
-        judge = Judge(Snapshot.of(folder), servers.device, servers, rubric, seed)
+        judge = Judge(Snapshot.of(folder), servers.device, servers, rubric, seed, staff=staff)
         try:
             return run_checks(judge, Selection(names, hidden).checks(rubric), Silent(), folder.name)
         finally:

@@ -1,0 +1,66 @@
+"""Did the student write it? What PyTorch computed during a check, against what the problem allows.
+
+Operators that make room, copy, convert or move elements are set-up. Any other that gives floating-point numbers is
+arithmetic, and the problem's own operation is named as such. The runner tells which ones ran, and can be blinded: so
+this is evidence for people and decides nothing. In a self-check it is a warning, in grading it opens a review.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from grader.judge.output import clean
+
+# The library's own version of what each problem asks for. With other arithmetic the warning has other words.
+OWN_OPERATION = {
+    "gelu": {"gelu"},
+    "softmax": {"_softmax", "_safe_softmax", "_log_softmax", "logsumexp", "_softmax_backward_data"},
+    "matmul": {
+        "mm", "bmm", "addmm", "addbmm", "baddbmm", "mv", "addmv", "dot", "vdot", "ger", "addr", "linear", "convolution",
+        "_trilinear", "_scaled_mm", "_addmm_activation", "_grouped_mm", "linalg_matmul", "matmul", "tensordot",
+    },
+}  # fmt: skip
+
+# What changes no value, or sums: contiguous is clone, float() is _to_copy, a padded copy is constant_pad_nd.
+SET_UP = {
+    "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "zeros", "zeros_like", "new_zeros",
+    "ones", "ones_like", "full", "full_like", "new_full", "fill", "zero", "scalar_tensor", "arange", "lift_fresh",
+    "clone", "copy", "_to_copy", "_unsafe_view", "_reshape_copy", "resize", "set", "detach", "alias",
+    "cat", "stack", "constant_pad_nd", "repeat", "index", "index_select", "gather", "take", "flip", "roll", "tril",
+    "triu", "select_backward", "slice_backward", "as_strided_scatter", "slice_scatter", "masked_fill", "where", "sum",
+    "_pin_memory",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Borrowed:
+    """Why somebody should look, and what was seen."""
+
+    reason: str
+    evidence: str
+
+
+def borrowed(problem: str, operators: Mapping[str, int], launches: int | None) -> Borrowed | None:
+    """What speaks against the student's own kernel having computed the answers of a check, if anything does.
+
+    `operators` counts those that ran, by the names of their schemas ("aten::mm"); `launches` counts kernels, None where
+    nobody counts them.
+    """
+    own = OWN_OPERATION.get(problem)
+    if own is None:
+        return None
+    arithmetic = {name: count for name, count in operators.items() if _short(name) not in SET_UP}
+    evidence = ", ".join(f"{clean(name, 60)} {count} x" for name, count in sorted(arithmetic.items()))
+    if any(_short(name) in own for name in arithmetic):
+        return Borrowed(f"PyTorch's own {problem} ran", evidence)
+    if launches == 0:
+        return Borrowed("no Triton kernel was launched", evidence or "no operator of PyTorch computed anything, either")
+    if arithmetic:
+        return Borrowed("PyTorch computed a part", evidence)
+    return None
+
+
+def _short(name: str) -> str:
+    """The operator, without its library and without the underscore of its in-place form."""
+    return name.removeprefix("aten::").removesuffix("_")

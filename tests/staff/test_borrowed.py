@@ -1,0 +1,203 @@
+"""Did the student write it? Borrowed answers are a warning, and open a review in grading; set-up is neither."""
+
+import textwrap
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from grader.judge.borrowed import OWN_OPERATION, SET_UP, borrowed
+from grader.judge.verdict import Verdict
+from grader.result import CheckResult
+from tests.staff.conftest import ROOT
+
+IMPORTS = """
+import torch
+import triton
+import triton.language as tl
+
+
+"""
+
+COPY = """
+@triton.jit
+def copy_kernel(source, target, count, BLOCK: tl.constexpr):
+    index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(target + index, tl.load(source + index, mask=index < count), mask=index < count)
+
+
+def copied(x):
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    if x.numel():
+        copy_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
+    return y
+"""
+
+SCALED = """
+@triton.jit
+def gelu_kernel(source, target, count, BLOCK: tl.constexpr):
+    index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(source + index, mask=index < count).to(tl.float32)
+    u = 0.7978845608028654 * (x + 0.044715 * x * x * x)
+    tl.store(target + index, (x * tl.sigmoid(2 * u)), mask=index < count)
+"""
+
+# A borrowed answer, which is right: a name, the problem's check, the source, the reason, and what the evidence names.
+BORROWED = {
+    "the library's function": (
+        "softmax.columns", "def softmax(x):\n    return torch.softmax(x, -1)",
+        "PyTorch's own softmax ran", "aten::_softmax",
+    ),
+    "a name put together": (
+        "softmax.columns", "def softmax(x):\n    return getattr(torch, 'soft' + 'max')(x, -1)",
+        "PyTorch's own softmax ran", "aten::_softmax",
+    ),
+    "the operator itself": (
+        "softmax.columns", "def softmax(x):\n    return torch.ops.aten._softmax(x, -1, False)",
+        "PyTorch's own softmax ran", "aten::_softmax",
+    ),
+    "its logarithm": (
+        "softmax.columns", "def softmax(x):\n    return torch.log_softmax(x, -1).exp()",
+        "PyTorch's own softmax ran", "aten::_log_softmax",
+    ),
+    "a library's gelu": (
+        "gelu.sizes", "def gelu(x):\n    return torch.nn.functional.gelu(x, approximate='tanh')",
+        "PyTorch's own gelu ran", "aten::gelu",
+    ),
+    "arithmetic of the library": (
+        "gelu.sizes",
+        "def gelu(x):\n    return x * torch.sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x))",
+        "no Triton kernel was launched", "aten::sigmoid",
+    ),
+    "numpy": (
+        "gelu.sizes",
+        "import numpy as np\n\n\ndef gelu(x):\n    v = x.numpy()\n"
+        "    u = 1.5957691216057308 * (v + 0.044715 * v * v * v)\n"
+        "    return torch.from_numpy((v / (1 + np.exp(-u))).astype(v.dtype))",
+        "no Triton kernel was launched", "no operator",
+    ),
+    "a kernel for show": (
+        "softmax.columns", COPY + "\n\ndef softmax(x):\n    return torch.softmax(copied(x), -1)",
+        "PyTorch's own softmax ran", "aten::_softmax",
+    ),
+    "a kernel for a part": (
+        "softmax.columns",
+        COPY + "\n\ndef softmax(x):\n    if x.numel() == 0:\n        return x.clone()\n"
+        "    power = copied(torch.exp(x - x.amax(-1, keepdim=True)))\n"
+        "    return power / power.sum(-1, keepdim=True)",
+        "PyTorch computed a part", "aten::exp",
+    ),
+    "a fallback": (
+        "softmax.columns",
+        "@triton.jit\ndef broken_kernel(x):\n    tl.nothing_of_this_name(x)\n\n\ndef softmax(x):\n    try:\n"
+        "        broken_kernel[(1,)](x)\n    except Exception:\n        return torch.softmax(x, -1)",
+        "PyTorch's own softmax ran", "aten::_softmax",
+    ),
+    "an operator of matrices": (
+        "matmul.sizes", "def matmul(a, b, activation=None):\n    return a @ b", "PyTorch's own matmul ran", "aten::mm",
+    ),
+    "a sum over indices": (
+        "matmul.sizes", "def matmul(a, b, activation=None):\n    return torch.einsum('mk,kn->mn', a, b)",
+        "PyTorch's own matmul ran", "aten::bmm",
+    ),
+    "a layer": (
+        "matmul.sizes", "def matmul(a, b, activation=None):\n    return torch.nn.functional.linear(a, b.t())",
+        "PyTorch's own matmul ran", "aten::",
+    ),
+    "products and sums": (
+        "matmul.sizes", "def matmul(a, b, activation=None):\n    return (a[:, :, None] * b[None]).sum(1)",
+        "no Triton kernel was launched", "aten::mul",
+    ),
+    "a compiler": (
+        "matmul.sizes",
+        "@torch.compile(backend='eager')\ndef product(a, b):\n    return a @ b\n\n\n"
+        "def matmul(a, b, activation=None):\n    return product(a, b)",
+        "PyTorch's own matmul ran", "aten::mm",
+    ),
+}  # fmt: skip
+
+HONEST = (
+    SCALED
+    + """
+
+def gelu(x):
+    shape, count = x.shape, x.numel()
+    x = torch.nn.functional.pad(x.to(torch.float32).contiguous().reshape(-1), (0, 3))
+    if bool(torch.isnan(x).any()):
+        raise ValueError("NaN")
+    y = torch.zeros_like(x)
+    if count:
+        gelu_kernel[(triton.cdiv(count, 1024),)](x, y, count, BLOCK=1024)
+    return torch.cat([y[:count], y[:0]]).reshape(shape)
+"""
+)
+
+
+@pytest.fixture
+def submit(tmp_path) -> Callable[[str, str], Path]:
+    """A submission of one module."""
+
+    def write(problem: str, source: str) -> Path:
+        (tmp_path / f"{problem}.py").write_text(IMPORTS + "\n\n" + textwrap.dedent(source) + "\n")
+        return tmp_path
+
+    return write
+
+
+@pytest.mark.parametrize("name", BORROWED)
+def test_a_borrowed_answer_is_a_warning_for_students_and_a_review_for_staff(name, grade, submit, servers):
+    check, source, reason, evidence = BORROWED[name]
+    if name == "numpy" and servers.device == "cuda":
+        pytest.skip("needs the interpreter: numpy cannot read a GPU's tensors")
+    folder = submit(check.partition(".")[0], source)
+    [warned] = grade(folder, check).checks
+    assert (warned.verdict, warned.cause, warned.review) == (Verdict.PASS, "borrowed", None), warned.message
+    assert warned.score == warned.max > 0
+    assert reason in warned.why
+    assert evidence in warned.why
+    graded = grade(folder, check, staff=True)
+    [reviewed] = graded.checks
+    assert (reviewed.verdict, reviewed.score) == (Verdict.PASS, None)
+    assert reviewed.review.reason == reason
+    assert evidence in reviewed.review.evidence
+    assert (graded.score.complete, graded.score.raw, graded.score.max) == (False, 0, 0)
+
+
+def test_set_up_operators_around_a_kernel_are_not_reported(grade, submit):
+    [check] = grade(submit("gelu", HONEST), "gelu.sizes", staff=True).checks
+    assert (check.verdict, check.cause, check.review) == (Verdict.PASS, None, None), check.review
+
+
+def test_the_solutions_borrow_nothing(grade):
+    result = grade(ROOT / "solutions", hidden=True, staff=True)
+    assert not [f"{check.id}: {check.review}" for check in result.checks if check.review]
+
+
+def test_a_wrong_answer_that_is_borrowed_needs_no_decision(grade, submit):
+    folder = submit("softmax", "def softmax(x):\n    return torch.softmax(x, 0)")
+    [check] = grade(folder, "softmax.columns", staff=True).checks
+    assert (check.verdict, check.score, check.review) == (Verdict.FAIL, 0, None)
+
+
+def test_in_place_forms_and_other_libraries_are_judged_by_what_they_are():
+    assert borrowed("gelu", {"aten::copy_": 3, "aten::clone": 1, "aten::fill_": 1}, launches=1) is None
+    assert borrowed("gelu", {"aten::exp_": 3}, launches=1).evidence == "aten::exp_ 3 x"
+    assert borrowed("gelu", {"mine::tanh": 1}, launches=1).reason == "PyTorch computed a part"
+    assert borrowed("gelu", {}, launches=None) is None
+    assert borrowed("ddp", {"aten::mm": 4}, launches=0) is None
+
+
+def test_no_operator_is_set_up_for_its_own_problem():
+    assert not any(operations & SET_UP for operations in OWN_OPERATION.values())
+
+
+def test_a_review_leaves_the_other_checks_alone(grade, submit):
+    folder = submit("softmax", "def softmax(x):\n    return torch.softmax(x, -1)")
+    (folder / "gelu.py").write_text((ROOT / "solutions" / "gelu.py").read_text())
+    result = grade(folder, "softmax.columns", "gelu.sizes", staff=True)
+    of = {check.id: check for check in result.checks}
+    assert isinstance(of["gelu.sizes"], CheckResult)
+    assert (of["softmax.columns"].score, of["gelu.sizes"].score) == (None, of["gelu.sizes"].max)
+    assert result.score.raw == result.score.max == of["gelu.sizes"].max > Decimal(0)

@@ -1,0 +1,151 @@
+"""Static looks: what Triton's interpreter cannot show, found by reading a module's source. Advice, worth no points.
+
+`looks_at` reads files and never imports or runs them. A look is a small function from a module to what it found; it
+knows constants, and nothing that a program computes: what cannot be told from the text is left unsaid.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from grader.inspect.module import Launch, Module, identifier, last_name
+from grader.inspect.widening import unwidened
+
+LEAST_SIDE = 16  # of a tl.dot on a GPU (triton 3.6 and 3.7 want K >= 16 for half types; older ones every side)
+MOST_LOOKS = 20
+MOST_BYTES = 1_000_000
+
+
+@dataclass(frozen=True)
+class Look:
+    """One finding."""
+
+    name: str
+    line: int
+    what: str
+    hint: str
+    file: str = ""  # "assignment/matmul.py"
+
+
+def small_dot(module: Module) -> Iterator[Look]:
+    for kernel in module.kernels.values():
+        dots = [node for node in ast.walk(kernel) if isinstance(node, ast.Call) and last_name(node.func) == "dot"]
+        sides = {name for node in ast.walk(kernel) if (name := _length_of_arange(node))}
+        small = [(name, size) for name, size in module.lengths(kernel) if name in sides and size < LEAST_SIDE]
+        for name, size in dict.fromkeys(small) if dots else ():
+            yield Look(
+                "small_dot", dots[0].lineno,
+                f"`{name}` is {size}: a side of tl.dot under {LEAST_SIDE} runs here, but will not compile on a GPU",
+                f"make it {LEAST_SIDE} or more, and mask what does not exist",
+            )  # fmt: skip
+
+
+def half_arithmetic(module: Module) -> Iterator[Look]:
+    for kernel in module.kernels.values():
+        if found := unwidened(kernel, module.float32_pointers(kernel)):
+            line, name = found
+            yield Look(
+                "half_arithmetic", line,
+                f"`{name}` is calculated with as it was loaded: with bfloat16 the interpreter takes the bit patterns "
+                "for numbers (so it is not checked here), and a GPU rounds at every step",
+                "widen first: tl.load(...).to(tl.float32)",
+            )  # fmt: skip
+
+
+def block_pointer(module: Module) -> Iterator[Look]:
+    for node in module.nodes:
+        if isinstance(node, ast.Attribute) and node.attr == "make_block_ptr":
+            yield Look(
+                "block_pointer", node.lineno, "make_block_ptr is gone from newer versions of Triton",
+                "use pointers, strides and masks",
+            )  # fmt: skip
+
+
+def many_configurations(module: Module) -> Iterator[Look]:
+    for kernel in module.kernels.values():
+        for decorator in kernel.decorator_list:
+            if not isinstance(decorator, ast.Call) or last_name(decorator.func) != "autotune":
+                continue
+            chosen = any("interpret" in ast.unparse(tree) for tree in [decorator, *_named(decorator, module)])
+            count = len(module.configurations(kernel))
+            if count > 1 and not chosen:
+                yield Look(
+                    "many_configurations", decorator.lineno,
+                    f"without a GPU there is nothing to time these {count} configurations on, and the launch fails",
+                    "use autotune_or_first from assignment/_autotune.py: without a GPU it keeps the first one",
+                )  # fmt: skip
+
+
+def empty_grid(module: Module) -> Iterator[Look]:
+    for launch in module.launches:
+        line = launch.call.lineno
+        for quotient, left, divisor in _rounded_down(module, launch):
+            yield Look(
+                "empty_grid", line,
+                f"`{quotient}` programs leave out the last block if it is not full, and a size below one block gives "
+                "an empty grid: nothing runs",
+                f"round up: triton.cdiv({left}, {divisor})",
+            )  # fmt: skip
+        sides = launch.grid.elts if isinstance(launch.grid, ast.Tuple) else [launch.grid]
+        if any(module.constant(side) == 0 for side in sides):
+            yield Look("empty_grid", line, "this grid is empty: nothing runs", "launch a program for each tile")
+
+
+def _rounded_down(module: Module, launch: Launch) -> Iterator[tuple[str, str, str]]:
+    """Every `left // divisor` in a grid that counts tiles, in words: quotient, left, divisor."""
+    tiles = launch.tiles(module.kernels.get(launch.kernel))
+    for node in ast.walk(module.values.get(identifier(launch.grid), launch.grid)):
+        tree = module.values.get(identifier(node), node)
+        if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.FloorDiv):
+            left, divisor = ast.unparse(tree.left), ast.unparse(tree.right)
+            is_tile = (divisor in tiles and _is_fixed(tree.right, module)) or _names_a_tile(divisor)
+            if is_tile and divisor not in left:  # (n + BLOCK - 1) // BLOCK rounds up
+                yield ast.unparse(tree), left, divisor
+
+
+LOOKS: tuple[Callable[[Module], Iterator[Look]], ...] = (
+    small_dot, half_arithmetic, block_pointer, many_configurations, empty_grid,
+)  # fmt: skip
+
+
+def looks_at(folder: Path, modules: Sequence[str]) -> list[Look]:
+    """What there is to say about `folder/MODULE.py`. What cannot be read has no looks: loading it will say why."""
+    found = [look for module in modules for look in _looks_at_file(folder / f"{module}.py")]
+    return found[:MOST_LOOKS]
+
+
+def _looks_at_file(path: Path) -> list[Look]:
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            return []
+        module = Module(ast.parse(path.read_bytes()))
+        looks = [look for each in LOOKS for look in each(module)]
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    named = {Look(one.name, one.line, one.what, one.hint, f"assignment/{path.name}"): None for one in looks}
+    return sorted(named, key=lambda look: look.line)
+
+
+def _named(decorator: ast.Call, module: Module) -> list[ast.expr]:
+    names = [node.id for node in ast.walk(decorator) if isinstance(node, ast.Name)]
+    return [module.values[name] for name in names if name in module.values]
+
+
+def _is_fixed(node: ast.expr, module: Module) -> bool:
+    """Whether it is a constant, or written like one. (A row's length can be a tile's, and divides without a rest.)"""
+    return module.constant(node) is not None or identifier(node).isupper()
+
+
+def _names_a_tile(words: str) -> bool:
+    """`BLOCK_M`, `meta["BLOCK"]`."""
+    return re.fullmatch(r".*\b(block|tile)\w*\W*", words, re.IGNORECASE) is not None
+
+
+def _length_of_arange(node: ast.AST) -> str:
+    """`BLOCK` of `tl.arange(0, BLOCK)`."""
+    is_arange = isinstance(node, ast.Call) and last_name(node.func) == "arange" and len(node.args) == 2
+    return identifier(node.args[1]) if is_arange and isinstance(node, ast.Call) else ""

@@ -114,6 +114,11 @@ def uniform(bound: float) -> Values:
     )
 
 
+def constant(value: float) -> Values:
+    """The same number everywhere."""
+    return Values(f"all {value:g}", lambda shape, generator: torch.full(shape, value))
+
+
 @dataclass(frozen=True)
 class Input:
     """One tensor that the judge draws."""
@@ -142,3 +147,28 @@ class Input:
         assert values.shape == distinct.shape, f"{self.values.words}: {values.shape} for {distinct.shape}"
         distinct.copy_(values)
         return tensor
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """The two inputs of a matrix product: `a` of m x k, `b` of k x n elements."""
+
+    m: int
+    n: int
+    k: int
+    dtype: torch.dtype = torch.float32
+    a_layout: Layout = CONTIGUOUS
+    b_layout: Layout = CONTIGUOUS
+    a_values: Values = STANDARD_NORMAL
+    b_values: Values = STANDARD_NORMAL
+
+    @property
+    def a(self) -> Input:
+        return Input((self.m, self.k), self.dtype, self.a_layout, self.a_values)
+
+    @property
+    def b(self) -> Input:
+        return Input((self.k, self.n), self.dtype, self.b_layout, self.b_values)
+
+    def __str__(self) -> str:
+        return f"a {self.a}; b {self.b}"

@@ -65,19 +65,19 @@ def _assert_form(result: Result, got: torch.Tensor, expected: Expected) -> None:
     if got.shape != expected.values.shape:
         raise Outcome(
             Verdict.FAIL, f"{result.name} has shape {list(got.shape)}, expected {list(expected.values.shape)}",
-            hint="the result has the shape of the input: torch.empty_like(x)", cause="wrong_shape",
+            hint=expected.form, cause="wrong_shape",
         )  # fmt: skip
     if got.dtype != expected.dtype:
         found, wanted = _name(got.dtype), _name(expected.dtype)
         raise Outcome(
             Verdict.FAIL, f"{result.name} is {found}, expected {wanted}", "the result has the dtype of the input",
-            "allocate the output with the input's dtype; the store converts", cause="wrong_dtype",
+            f"{expected.form}; the store converts", cause="wrong_dtype",
         )  # fmt: skip
     device = getattr(result.entry, "device", result.device)
     if device != result.device:
         raise Outcome(
             Verdict.FAIL, f"{result.name} is on {device}, expected {result.device}",
-            hint="allocate the output on the input's device: torch.empty_like(x)", cause="wrong_device",
+            hint=expected.form, cause="wrong_device",
         )  # fmt: skip
 
 

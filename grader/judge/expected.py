@@ -11,6 +11,8 @@ from grader.judge.tolerance import Errors, Tolerance, measure
 
 Formula = Callable[..., torch.Tensor]
 
+LIKE_X = "the result has the shape, dtype and device of the input: torch.empty_like(x)"
+
 
 @dataclass(frozen=True)
 class Mistake:
@@ -34,6 +36,7 @@ class Expected:
     by_row: bool  # whether an answer's size is that of its row, or of the whole tensor
     mistakes: tuple[Mistake, ...] = ()
     least_scale: float = 0.0  # what errors are relative to where answers are smaller: see `measure`
+    form: str = LIKE_X  # what a result looks like, and how to allocate it
 
     @classmethod
     def of(
@@ -44,10 +47,11 @@ class Expected:
         by_row: bool,
         mistakes: tuple[Mistake, ...] = (),
         least_scale: float = 0.0,
+        form: str = LIKE_X,
     ) -> Expected:
         """Compute the answer for these arguments; its dtype is the first argument's."""
         values = formula(*arguments)
-        return cls(formula, arguments, values, arguments[0].dtype, tolerance, by_row, mistakes, least_scale)
+        return cls(formula, arguments, values, arguments[0].dtype, tolerance, by_row, mistakes, least_scale, form)
 
     def errors(self, got: torch.Tensor, instead: torch.Tensor | None = None) -> Errors:
         """How far an answer of the right shape is from the right values (or from others instead)."""

@@ -12,7 +12,7 @@ from grader.judge.verdict import Outcome, Verdict, Where
 KNOWN_ERRORS = (
     (
         "0 active drivers", "@triton.autotune times its configurations, and there is no GPU to time them on",
-        "give autotune a single configuration when triton.knobs.runtime.interpret is true",
+        "use autotune_or_first from assignment/_autotune.py: without a GPU it keeps the first configuration",
     ),
     (
         "only 0-dimensional arrays can be converted",
@@ -33,6 +33,50 @@ KNOWN_ERRORS = (
     ),
     (
         "for ** or pow()", "tiles have no power operator", "multiply: x * x * x",
+    ),
+    (
+        "Both operands must be same dtype", "the two tiles of tl.dot have different dtypes",
+        "cast one to the other's dtype, tl.dot(x.to(y.dtype), y); the sum is float32 all the same",
+    ),
+    (
+        "must have equal reduction dimensions", "tl.dot(x, y) needs as many columns in x as there are rows in y",
+        "let k run down the tile of b: k[:, None] * its stride along k + n[None, :] * its stride along n",
+    ),
+    (
+        "Cannot make_shape_compatible", "two tiles whose shapes do not fit are combined",
+        "along each dimension sizes are equal or 1: look for a [:, None] that should be a [None, :]",
+    ),
+    (
+        "unsupported operand type(s) for @", "tiles have no operator @", "multiply with tl.dot(a, b)",
+    ),
+    (
+        "has no attribute 'relu'", "Triton's language has no relu", "relu(x) is tl.maximum(x, 0.0)",
+    ),
+    (
+        "has no attribute 'gelu'", "Triton's language has no gelu", "write its tanh form with tl.sigmoid or tl.exp",
+    ),
+    (
+        "Unsupported ptr type", "tl.load and tl.store take addresses, and got something else",
+        "a kernel gets the tensor itself; in it, address = pointer + index * stride",
+    ),
+    (
+        "has no attribute 'type'", "a kernel takes tensors and numbers, and got something else",
+        "pass each size and stride by itself: x.shape[0], x.stride(0)",
+    ),
+    (
+        "'float' object cannot be interpreted as an integer", "a count is a fraction",
+        "round up with triton.cdiv(size, BLOCK); / gives a float",
+    ),
+    (
+        "out of resource: shared memory", "all stages' tiles together need more shared memory than a block can have",
+        "use smaller tiles, or a smaller num_stages",
+    ),
+    (
+        "Input shapes should have", "a side of this tl.dot is too short for a GPU", "each side must be 16 or more",
+    ),
+    (
+        "Loop-carried variable", "a variable leaves the loop with another type or shape than it had before",
+        "give it its final dtype and shape before the loop: tl.zeros((M, N), tl.float32)",
     ),
     (
         "'NoneType'", "a function gave None: in Triton's interpreter every function of libdevice does",
@@ -56,6 +100,10 @@ KNOWN_ERRORS = (
     ),
     (
         "no attribute 'grid_idx'", "a kernel is called like a function, without a grid",
+        "launch it with a grid: kernel[(programs,)](pointer, ..., BLOCK=1024)",
+    ),
+    (
+        "object has no attribute 'scalar'", "a kernel is called like a function, without a grid",
         "launch it with a grid: kernel[(programs,)](pointer, ..., BLOCK=1024)",
     ),
     (
@@ -131,7 +179,7 @@ def too_large_outcome(name: str, entry: LargeEntry) -> Outcome:
     """The outcome of a result so large that it can only be of a wrong shape."""
     return Outcome(
         Verdict.FAIL, f"{name} has shape {list(entry.shape)}: far more elements than were asked for",
-        hint="print the shapes of what you combine; the result has the shape of the input: torch.empty_like(x)",
+        hint="print the shapes of what you combine, and the shape of what you allocate",
         cause="wrong_shape",
     )  # fmt: skip
 

@@ -15,7 +15,7 @@ from grader.rubric import Rubric, Visibility
 from tests.staff.conftest import ROOT, STAFF, Silent
 
 OVERFLOW = STAFF / "submissions" / "wrong" / "gelu_overflow"
-GRADED = {"gelu": "gelu", "softmax": "softmax"}
+GRADED = {"gelu": "gelu", "softmax": "softmax", "matmul": "matmul"}
 
 
 def parse(path: Path) -> ast.Module:
@@ -38,8 +38,9 @@ def imports(path: Path) -> set[str]:
 
 
 def test_stubs_and_solutions_have_the_same_modules():
-    names = [{path.name for path in (ROOT / folder).glob("*.py")} for folder in ("assignment", "solutions")]
-    assert names[0] == names[1] == {"__init__.py", *(f"{problem}.py" for problem in Rubric.read().problems)}
+    stubs, solutions = ({path.name for path in (ROOT / folder).glob("*.py")} for folder in ("assignment", "solutions"))
+    assert solutions == {"__init__.py", *(f"{problem}.py" for problem in Rubric.read().problems)}
+    assert stubs == solutions | {"_autotune.py"}  # the solutions have their tiles measured already
 
 
 @pytest.mark.parametrize(("problem", "function"), GRADED.items())
@@ -73,24 +74,6 @@ def test_every_check_is_in_the_rubric_and_every_entry_is_a_check(visibility):
         assert names == set(rubric.checks(problem, visibility)), problem
         for name, check in checks.items():
             assert not name.startswith("test_") or ast.get_docstring(check), f"{name} has no title"
-
-
-def test_no_hidden_check_has_the_name_of_a_public_one():
-    rubric = Rubric.read()
-    for problem in rubric.problems:
-        assert not set(rubric.checks(problem, Visibility.PUBLIC)) & set(rubric.checks(problem, Visibility.HIDDEN))
-
-
-def test_every_hidden_check_has_a_hint():
-    rubric = Rubric.read()
-    assert all(
-        entry.hint for problem in rubric.problems for entry in rubric.checks(problem, Visibility.HIDDEN).values()
-    )
-
-
-def test_the_handout_has_every_section_that_the_rubric_names():
-    sections = re.findall(r"^## (.+)$", (ROOT / "handout.md").read_text(), re.MULTILINE)
-    assert {problem.handout for problem in Rubric.read().problems.values()} <= set(sections)
 
 
 def test_the_readme_links_to_files_that_exist():

@@ -29,7 +29,8 @@ def _inner(x: torch.Tensor) -> torch.Tensor:
     return _SLOPE * (x + 0.044715 * x**3)
 
 
-def _tanh_form(x: torch.Tensor) -> torch.Tensor:
+def tanh_form(x: torch.Tensor) -> torch.Tensor:
+    """In float64."""
     x = x.double()
     return 0.5 * x * (1 + torch.tanh(_inner(x)))
 
@@ -70,4 +71,4 @@ def gelu(x: torch.Tensor) -> Expected:
     # 1 + tanh(u) cancels for negative x: its rounding is relative to x/2, however small the answer is.
     least_scale = float(x.double().square().mean().sqrt()) / 2 if x.numel() else 0.0
     tolerance = TOLERANCES[x.dtype]
-    return Expected.of(_tanh_form, x, tolerance=tolerance, by_row=False, mistakes=MISTAKES, least_scale=least_scale)
+    return Expected.of(tanh_form, x, tolerance=tolerance, by_row=False, mistakes=MISTAKES, least_scale=least_scale)

@@ -1,0 +1,101 @@
+"""Errors whose own text does not say what to do: each is met as a student meets it, and told why."""
+
+import pytest
+
+from grader.judge.replies import Raised
+from grader.judge.verdict import Verdict
+from grader.judge.wording import KNOWN_ERRORS, raised_outcome
+
+# What a kernel does with x (16 elements from `x_ptr`, as tile `x`), or with two 16 x 16 tiles `a` and `b`, and a part
+# of what the student reads.
+IN_THE_KERNEL = {
+    "y = tl.dot(a, b.to(tl.float16))": "have different dtypes",
+    "y = tl.dot(a, tl.load(x_ptr + tl.arange(0, 32)[:, None] + tl.arange(0, 16)[None, :]))": "as many columns in x",
+    "y = a + tl.zeros((16, 32), tl.float32)": "whose shapes do not fit",
+    "y = a @ b": "tiles have no operator @",
+    "y = a.relu()": "no relu",
+    "y = tl.relu(a)": "no relu",
+    "y = tl.gelu(a)": "no gelu",
+    "y = tl.tanh(a)": "no tanh",
+    "y = a ** 2": "no power operator",
+    "y = tl.load(count)": "take addresses",
+    "y = torch.relu(a)": "calls a function of PyTorch",
+    "y = tl.arange(0, 24)": "a power of two as its length",
+    "y = tl.exp(x.to(tl.float16))": "takes float32 only",
+}
+IN_THE_LAUNCHER = {
+    "kernel[(1,)](x.shape, y, x.numel())": "a kernel takes tensors and numbers",
+    "kernel[(x.numel() / 16,)](x, y, x.numel())": "a count is a fraction",
+    "kernel[1](x, y, x.numel())": "a grid is a tuple",
+    "kernel(x, y, x.numel())": "without a grid",
+}
+
+MODULE = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kernel(x_ptr, y_ptr, count):
+    x = tl.load(x_ptr + tl.arange(0, 16))
+    a = tl.load(x_ptr + tl.arange(0, 16)[:, None] + tl.arange(0, 16)[None, :])
+    b = a
+    {body}
+    tl.store(y_ptr + tl.arange(0, 16), x)
+
+
+def gelu(x):
+    y = torch.empty_like(x)
+    {launch}
+    return y
+"""
+LAUNCH = "kernel[(1,)](x, y, x.numel())"
+
+
+def told(grade, folder, body: str, launch: str) -> str:
+    """What a student reads of the first failure."""
+    (folder / "gelu.py").write_text(MODULE.format(body=body, launch=launch))
+    [check] = grade(folder, "gelu.large_values").checks
+    assert check.verdict is Verdict.FAIL
+    assert check.where.file == "assignment/gelu.py"
+    return f"{check.message}\n{check.why}\n{check.hint}"
+
+
+@pytest.mark.parametrize(("body", "words"), IN_THE_KERNEL.items())
+def test_an_error_in_a_kernel_says_what_triton_means(body, words, grade, servers, tmp_path):
+    if servers.device == "cuda":
+        pytest.skip("needs the interpreter: a compiler has other words")
+    assert words in told(grade, tmp_path, body, LAUNCH)
+
+
+@pytest.mark.parametrize(("launch", "words"), IN_THE_LAUNCHER.items())
+def test_an_error_at_a_launch_says_what_triton_means(launch, words, grade, servers, tmp_path):
+    if servers.device == "cuda":
+        pytest.skip("needs the interpreter: a compiler has other words")
+    assert words in told(grade, tmp_path, "pass", launch)
+
+
+@pytest.mark.parametrize("row", KNOWN_ERRORS, ids=[row[0] for row in KNOWN_ERRORS])
+def test_a_known_error_has_a_reason_and_a_next_step_and_is_found_before_any_other(row):
+    part, why, hint = row
+    outcome = raised_outcome(
+        Raised(
+            number=1, status="raised", type="RuntimeError", out_of_memory=False, missing=None, message=part, where=None,
+            traceback="", accesses=[],
+        )
+    )  # fmt: skip
+    assert (outcome.why, outcome.hint) == (why, hint)
+    assert why
+    assert hint
+
+
+def test_what_nobody_has_explained_is_left_as_it_is():
+    said = "a message of the student's own"
+    outcome = raised_outcome(
+        Raised(
+            number=1, status="raised", type="ValueError", out_of_memory=False, missing=None, message=said, where=None,
+            traceback="", accesses=[],
+        )
+    )  # fmt: skip
+    assert (outcome.message, outcome.why, outcome.hint) == (f"ValueError: {said}", "", "")

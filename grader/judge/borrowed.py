@@ -32,6 +32,8 @@ SET_UP = {
     "_pin_memory",
 }  # fmt: skip
 
+MOST_NAMES = 6  # in the evidence
+
 
 @dataclass(frozen=True)
 class Borrowed:
@@ -51,7 +53,7 @@ def borrowed(problem: str, operators: Mapping[str, int], launches: int | None) -
     if own is None:
         return None
     arithmetic = {name: count for name, count in operators.items() if _short(name) not in SET_UP}
-    evidence = ", ".join(f"{clean(name, 60)} {count} x" for name, count in sorted(arithmetic.items()))
+    evidence = _evidence(arithmetic, own)
     if any(_short(name) in own for name in arithmetic):
         return Borrowed(f"PyTorch's own {problem} ran", evidence)
     if launches == 0:
@@ -59,6 +61,13 @@ def borrowed(problem: str, operators: Mapping[str, int], launches: int | None) -
     if arithmetic:
         return Borrowed("PyTorch computed a part", evidence)
     return None
+
+
+def _evidence(arithmetic: Mapping[str, int], own: set[str]) -> str:
+    """The operators, the problem's own ones first, and how often each ran."""
+    names = sorted(arithmetic, key=lambda name: (_short(name) not in own, name))
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(f"{clean(name, 60)} {arithmetic[name]} x" for name in names[:MOST_NAMES]) + more
 
 
 def _short(name: str) -> str:

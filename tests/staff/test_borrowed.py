@@ -189,6 +189,12 @@ def test_in_place_forms_and_other_libraries_are_judged_by_what_they_are():
     assert borrowed("ddp", {"aten::mm": 4}, launches=0) is None
 
 
+def test_evidence_names_the_own_operation_first_and_not_everything():
+    found = borrowed("matmul", {f"aten::{letter}": 1 for letter in "abcdefg"} | {"aten::mm": 2}, launches=0)
+    assert found.evidence.startswith("aten::mm 2 x, aten::a 1 x")
+    assert found.evidence.endswith("aten::e 1 x and 2 more")
+
+
 def test_no_operator_is_set_up_for_its_own_problem():
     assert not any(operations & SET_UP for operations in OWN_OPERATION.values())
 

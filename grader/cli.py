@@ -153,8 +153,11 @@ def _refuse_unknown(names: tuple[str, ...], rubric: Rubric) -> None:
             _usage(f"`{name}` is not built yet; there are {', '.join(rubric.problems)}")
         if name not in known:
             of_problem = [check for check in checks if check.startswith(f"{name.partition('.')[0]}.")]
-            close = closest(name, [*known, *COMMANDS])
-            suggestion = f"did you mean `{close}`?" if close else f"there are {', '.join(of_problem or known)}"
+            close = closest(name.partition(".")[2], [check.partition(".")[2] for check in of_problem])
+            if of_problem and not close:
+                _usage(f"there is no check `{name}`; there are {', '.join(of_problem)}")
+            close = f"{name.partition('.')[0]}.{close}" if close else closest(name, [*known, *COMMANDS])
+            suggestion = f"did you mean `{close}`?" if close else f"there are {', '.join(known)}"
             _usage(f"there is no problem or check `{name}`; {suggestion}")
 
 

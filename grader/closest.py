@@ -7,9 +7,11 @@ from collections.abc import Iterable
 
 
 def closest(word: str, names: Iterable[str]) -> str | None:
-    """The most similar of the names, whatever the case of its letters; None if none is similar."""
+    """The most similar of the names, or one that holds the word, whatever the case; None if there is none."""
     by_lower = {name.lower(): name for name in names}
-    found = difflib.get_close_matches(word.lower(), by_lower, n=1)
+    found = difflib.get_close_matches(word.lower(), by_lower, n=1) or [
+        name for name in by_lower if word.lower() in name
+    ]
     return by_lower[found[0]] if found else None
 
 

@@ -32,6 +32,9 @@ STYLES = {
 PLAIN = {"×": "x", "·": "*", "−": "-", "–": "-", "—": "-", "∞": "inf", "…": "...", "√": "sqrt", "≤": "<=", "≥": ">="}
 
 
+MOST_BLOCKS = 5  # failures of a problem that are shown in full; they mostly hang together
+
+
 class PlainStream:
     """A text stream whose encoding lacks a character gets a plain one instead, never an exception."""
 
@@ -138,27 +141,37 @@ def show_result(result: Result, rubric: Rubric, console: Console, staff: bool, r
 
 def _show_failures(checks: Sequence[CheckResult], rubric: Rubric, console: Console, staff: bool) -> None:
     """A block per failure, in which checks of the problem that fail for the same reason are only named."""
-    for group in _by_reason(checks, passed=False):
+    for place, group in enumerate(_by_reason(checks, passed=False)):
         first, others = group[0], group[1:]
-        untouched = first.verdict is Verdict.TODO and len(group) == sum(check.verdict.scored for check in checks)
-        console.print()
         verdict = (f"{first.verdict.replace('_', ' ')}  ", STYLES[first.verdict])
-        if untouched:
+        if place >= MOST_BLOCKS:
+            title = f"  {first.title}" if len(group) == 1 else f"  and {len(others)} more"
+            console.print(Text.assemble(verdict, (first.id, "bold"), title), overflow="ellipsis", no_wrap=True)
+            continue
+        console.print()
+        if _is_of_the_module(group, checks):
             console.print(Text.assemble(verdict, f"{first.problem}: {first.message}"))
-            if first.hint:
-                console.print(Padding(Text(first.hint), (0, 0, 0, 6), expand=False))
+            _show_below(_reasons(first), console)
             continue
         console.print(Text.assemble(verdict, (first.id, "bold"), f"  {first.title}"))
         lines = _lines(first, rubric, staff)
         if others:
-            lines.append(Text(f"the same: {', '.join(check.id for check in others)}", style="dim"))
-        for line in lines:
-            console.print(Padding(line, (0, 0, 0, 6), expand=False))
+            lines.append(Text(f"the same: {_names(others)}", style="dim"))
+        _show_below(lines, console)
         if first.replay:
             again = Text(f"      again: {first.replay}", style="dim")
             console.print(again, soft_wrap=True)  # in one piece, to be copied
+    if len(_by_reason(checks, passed=False)) > MOST_BLOCKS:
+        console.print("      (the last ones in short: name one to see it, check PROBLEM.CHECK)", style="dim")
     for group in _by_reason(checks, passed=True):
         _show_doubt(group, console)
+
+
+def _is_of_the_module(group: Sequence[CheckResult], checks: Sequence[CheckResult]) -> bool:
+    """Whether no check of a problem could call anything: nothing is written, or its module cannot be imported."""
+    first = group[0]
+    all_of_them = len(group) == sum(check.verdict.scored for check in checks)
+    return all_of_them and (first.verdict is Verdict.TODO or "cannot be imported" in first.message)
 
 
 def _show_doubt(checks: Sequence[CheckResult], console: Console) -> None:
@@ -170,25 +183,37 @@ def _show_doubt(checks: Sequence[CheckResult], console: Console) -> None:
         hint = "a person has to decide whether the student wrote it; until then there is no score"
     elif first.cause == "borrowed":
         label = "warning"
-    names = ", ".join(check.id for check in checks) if len(checks) <= 6 else f"{len(checks)} checks of {first.problem}"
-    _show_note(label, reason, (hint, f"in: {names}"), console)
+    _show_note(label, reason, (hint, f"in: {_names(checks)}"), console)
+
+
+def _names(checks: Sequence[CheckResult]) -> str:
+    """Checks of one problem by name, or how many there are."""
+    return (
+        ", ".join(check.id for check in checks) if len(checks) <= 8 else f"{len(checks)} checks of {checks[0].problem}"
+    )
 
 
 def _show_note(label: str, said: str, below: Sequence[str], console: Console) -> None:
     """Something that costs no points: a label, a sentence, and indented lines."""
     console.print()
     console.print(Text.assemble((label, "yellow"), "  ", said))
-    for line in below:
-        console.print(Padding(Text(line), (0, 0, 0, 6), expand=False))
+    _show_below([Text(line) for line in below], console)
+
+
+def _show_below(lines: Sequence[Text], console: Console) -> None:
+    """Indented lines."""
+    for line in lines:
+        console.print(Padding(line, (0, 0, 0, 6), expand=False))
 
 
 def _by_reason(checks: Sequence[CheckResult], passed: bool) -> list[list[CheckResult]]:
     """What did not pass, or passed with advice, grouped by verdict and likely cause (by the message without one)."""
-    groups: dict[tuple[str, str], list[CheckResult]] = {}
+    groups: dict[tuple[str, ...], list[CheckResult]] = {}
     for check in checks:
         doubt = check.review.reason if check.review else check.cause
         if check.verdict.scored and (check.verdict is Verdict.PASS) == passed and (doubt or not passed):
-            key: tuple[str, str] = (check.verdict, doubt or check.why or check.message or check.id)
+            without = check.where is None and check.verdict is Verdict.FAIL  # wrong numbers, and nobody knows why
+            key: tuple[str, ...] = (check.verdict, doubt or check.why or ("" if without else check.message), check.hint)
             if check.verdict is Verdict.TODO and check.visibility is Visibility.HIDDEN:  # as the public ones
                 key = next((known for known in groups if known[0] is Verdict.TODO), key)
             groups.setdefault(key, []).append(check)
@@ -198,21 +223,26 @@ def _by_reason(checks: Sequence[CheckResult], passed: bool) -> list[list[CheckRe
 def _lines(check: CheckResult, rubric: Rubric, staff: bool) -> list[Text]:
     """The lines of a failure: case, what, why, next, handout, replay."""
     lines = []
-    if check.case:
-        of = f" ({check.failed_cases} of {check.cases} cases failed)" if check.cases > 1 else ""
+    if check.case and check.verdict is not Verdict.TODO and check.cause != "not_tried":
+        several = check.cases > 1 and check.verdict is Verdict.FAIL
+        of = f" ({check.failed_cases} of {check.cases} cases failed)" if several else ""
         lines.append(Text(f"case: {check.case}{of}", style="dim"))
     lines += [Text(part) for part in (check.message,) if part]
-    lines += [Text(f"likely: {check.why}") for _ in [0] if check.why]
-    lines += [Text(f"try: {check.hint}") for _ in [0] if check.hint]
+    lines += _reasons(check)
     if staff and check.visibility is Visibility.HIDDEN:
         lines += [Text(line, style="dim") for line in check.detail.splitlines()]
     if check.printed.strip():
         last = check.printed.strip().splitlines()[-3:]
-        lines += [Text(f"printed: {line[:200]}", style="dim") for line in last]
+        lines += [Text(f"printed: {line[:60]}", style="dim") for line in last]
     section = rubric.problems[check.problem].handout
     if check.visibility is Visibility.PUBLIC:
         lines.append(Text(f"handout: {section}", style="dim"))
     return lines
+
+
+def _reasons(check: CheckResult) -> list[Text]:
+    """Why, and what to try."""
+    return [Text(f"{label}: {words}") for label, words in (("likely", check.why), ("try", check.hint)) if words]
 
 
 def _show_total(result: Result, rubric: Rubric, console: Console, staff: bool) -> None:
@@ -232,15 +262,20 @@ def _show_total(result: Result, rubric: Rubric, console: Console, staff: bool) -
         console.print(Text(said, style="yellow"))
     for check in [check for check in result.checks if check.void]:
         console.print(f"Void, counts nothing: {check.id}. {check.void}.")
+    if warned := [check for check in scored if check.cause == "borrowed" and not check.review]:
+        points = sum(check.max for check in warned)
+        said = f"{len(warned)} of these have a warning: in grading, {points:.2f} of the points wait for a person."
+        console.print(Text(said, style="yellow"))
     if not staff:
-        console.print("Hidden checks and speed are graded by staff; they may add points, and come on top of these.")
+        console.print("Hidden checks and speed are graded by staff, and come on top.")
     for reason in dict.fromkeys(check.message for check in skipped):
         names = [check.id for check in skipped if check.message == reason]
         console.print(f"Skipped, no points either way: {', '.join(names)}. {reason[:1].upper()}{reason[1:]}.")
     for check in [check for check in result.checks if check.verdict is Verdict.GRADER_ERROR]:
         said = f"{check.id}: {check.message or check.detail}. Not your fault: please report it."
         console.print(Text(said, style=STYLES[check.verdict]))
-    console.print(Text(f"Coming later, not counted: speed, {', '.join(rubric.public.coming)}.", style="dim"))
+    if {check.problem for check in result.checks} == set(rubric.problems):
+        console.print(Text(f"Coming later, not counted: speed, {', '.join(rubric.public.coming)}.", style="dim"))
 
 
 def _points(result: Result, problem: str) -> str:

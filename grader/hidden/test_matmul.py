@@ -62,14 +62,16 @@ def test_half_sums(submission, draw, case):
     assert_matches(submission.matmul(a, b), reference.matmul(a, b))
 
 
-@pytest.mark.parametrize(("activation", "case"), OTHER_ACTIVATIONS, ids=str)
+@pytest.mark.parametrize(
+    ("activation", "case"), OTHER_ACTIVATIONS, ids=["; ".join(map(str, row)) for row in OTHER_ACTIVATIONS]
+)
 def test_other_activations(submission, draw, activation, case):
     """Activations at other sizes and scales."""
     a, b = draw(case.a, "a"), draw(case.b, "b")
     assert_matches(submission.matmul(a, b, activation=activation), reference.matmul(a, b, activation))
 
 
-@pytest.mark.parametrize(("activation", "case"), EMPTY, ids=str)
+@pytest.mark.parametrize(("activation", "case"), EMPTY, ids=["; ".join(map(str, row)) for row in EMPTY])
 def test_empty_activations(submission, draw, activation, case):
     """An activation of nothing, and of single products."""
     a, b = draw(case.a, "a"), draw(case.b, "b")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from grader.inspect.module import Launch, Module, identifier, last_name
@@ -39,14 +39,15 @@ def small_dot(module: Module) -> Iterator[Look]:
         for name, size in dict.fromkeys(small) if dots else ():
             yield Look(
                 "small_dot", dots[0].lineno,
-                f"`{name}` is {size}: a side of tl.dot under {LEAST_SIDE} runs here, but will not compile on a GPU",
+                f"`{name}` is {size}: a side of tl.dot under {LEAST_SIDE} runs here, but may not compile on a GPU (k "
+                f"must be {LEAST_SIDE} or more; older versions of Triton want it of all three sides)",
                 f"make it {LEAST_SIDE} or more, and mask what does not exist",
             )  # fmt: skip
 
 
 def half_arithmetic(module: Module) -> Iterator[Look]:
     for kernel in module.kernels.values():
-        if found := unwidened(kernel, module.float32_pointers(kernel)):
+        if found := unwidened(kernel, module.of_the_inputs(kernel)):
             line, name = found
             yield Look(
                 "half_arithmetic", line,
@@ -65,17 +66,28 @@ def block_pointer(module: Module) -> Iterator[Look]:
             )  # fmt: skip
 
 
+def half_type(module: Module) -> Iterator[Look]:
+    for kernel in module.kernels.values():
+        for node in ast.walk(kernel):
+            if isinstance(node, ast.Call) and last_name(node.func) == "to" and "bfloat16" in ast.unparse(node):
+                yield Look(
+                    "half_type", node.lineno,
+                    "the interpreter calculates with the bit patterns of bfloat16, so the numbers are wrong here",
+                    "keep the dtype of the input: output_pointer.dtype.element_ty at the store, tl.float32 before it",
+                )  # fmt: skip
+
+
 def many_configurations(module: Module) -> Iterator[Look]:
     for kernel in module.kernels.values():
         for decorator in kernel.decorator_list:
             if not isinstance(decorator, ast.Call) or last_name(decorator.func) != "autotune":
                 continue
             chosen = any("interpret" in ast.unparse(tree) for tree in [decorator, *_named(decorator, module)])
-            count = len(module.configurations(kernel))
-            if count > 1 and not chosen:
+            several = len(module.configurations(kernel)) > 1 or _is_built([decorator, *_named(decorator, module)])
+            if several and not chosen:
                 yield Look(
                     "many_configurations", decorator.lineno,
-                    f"without a GPU there is nothing to time these {count} configurations on, and the launch fails",
+                    "without a GPU there is nothing to time several configurations on, and the launch fails",
                     "use autotune_or_first from assignment/_autotune.py: without a GPU it keeps the first one",
                 )  # fmt: skip
 
@@ -98,8 +110,15 @@ def empty_grid(module: Module) -> Iterator[Look]:
 def _rounded_down(module: Module, launch: Launch) -> Iterator[tuple[str, str, str]]:
     """Every `left // divisor` in a grid that counts tiles, in words: quotient, left, divisor."""
     tiles = launch.tiles(module.kernels.get(launch.kernel))
-    for node in ast.walk(module.values.get(identifier(launch.grid), launch.grid)):
+    nodes = list(ast.walk(module.values.get(identifier(launch.grid), launch.grid)))
+    sums = [module.values.get(identifier(node), node) for node in nodes]
+    added_to = [
+        sum.left for sum in sums if isinstance(sum, ast.BinOp) and isinstance(sum.op, ast.Add)
+    ]  # n // BLOCK + 1
+    for node in nodes:
         tree = module.values.get(identifier(node), node)
+        if tree in added_to:
+            continue
         if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.FloorDiv):
             left, divisor = ast.unparse(tree.left), ast.unparse(tree.right)
             is_tile = (divisor in tiles and _is_fixed(tree.right, module)) or _names_a_tile(divisor)
@@ -108,7 +127,7 @@ def _rounded_down(module: Module, launch: Launch) -> Iterator[tuple[str, str, st
 
 
 LOOKS: tuple[Callable[[Module], Iterator[Look]], ...] = (
-    small_dot, half_arithmetic, block_pointer, many_configurations, empty_grid,
+    small_dot, half_arithmetic, half_type, block_pointer, many_configurations, empty_grid,
 )  # fmt: skip
 
 
@@ -120,19 +139,26 @@ def looks_at(folder: Path, modules: Sequence[str]) -> list[Look]:
 
 def _looks_at_file(path: Path) -> list[Look]:
     try:
-        if path.stat().st_size > MOST_BYTES:
+        if not path.is_file() or path.stat().st_size > MOST_BYTES:
             return []
         module = Module(ast.parse(path.read_bytes()))
         looks = [look for each in LOOKS for look in each(module)]
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return []
-    named = {Look(one.name, one.line, one.what, one.hint, f"assignment/{path.name}"): None for one in looks}
-    return sorted(named, key=lambda look: look.line)
+    first = {(look.name, look.line): look for look in reversed(looks)}  # one of a kind for a line
+    return sorted(
+        (replace(look, file=f"assignment/{path.name}") for look in first.values()), key=lambda look: look.line
+    )
 
 
 def _named(decorator: ast.Call, module: Module) -> list[ast.expr]:
     names = [node.id for node in ast.walk(decorator) if isinstance(node, ast.Name)]
     return [module.values[name] for name in names if name in module.values]
+
+
+def _is_built(trees: Sequence[ast.AST]) -> bool:
+    """Whether a list of configurations is built in a loop."""
+    return any(isinstance(node, ast.ListComp) for tree in trees for node in ast.walk(tree))
 
 
 def _is_fixed(node: ast.expr, module: Module) -> bool:

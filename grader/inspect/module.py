@@ -81,16 +81,21 @@ class Module:
         calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
         return [call for call in calls if last_name(call.func) == "Config"]
 
-    def float32_pointers(self, kernel: ast.FunctionDef) -> set[str]:
-        """The parameters of the kernel that get, at some launch, a tensor made for float32."""
-        given = [one.given(kernel).items() for one in self.launches if one.kernel == kernel.name]
-        made = [
-            (name, self.values[identifier(value)])
-            for items in given
-            for name, value in items
-            if identifier(value) in self.values
-        ]
-        return {name for name, value in made if "float32" in ast.unparse(value)}
+    def of_the_inputs(self, kernel: ast.FunctionDef) -> set[str]:
+        """The parameters of the kernel that get a function's own argument, or a tensor made like one.
+
+        A tensor made for float32, or one that comes from elsewhere (a dictionary, say), is none of these.
+        """
+        given = [pair for one in self.launches if one.kernel == kernel.name for pair in one.given(kernel).items()]
+        others = {name for name, value in given if not isinstance(value, ast.Name) or value.id in self.made_float32}
+        return {argument.arg for argument in kernel.args.args} - others
+
+    @cached_property
+    def made_float32(self) -> set[str]:
+        """Names that are somewhere set to an expression that says float32."""
+        assignments = [node for node in self.nodes if isinstance(node, ast.Assign)]
+        targets = [target for node in assignments if "float32" in ast.unparse(node.value) for target in node.targets]
+        return {identifier(target) for target in targets} - {""}
 
     def lengths(self, kernel: ast.FunctionDef) -> Iterator[tuple[str, int]]:
         """Every constant that a parameter of the kernel gets: by default, at a launch, or from a configuration."""

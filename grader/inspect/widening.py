@@ -5,22 +5,30 @@ from __future__ import annotations
 import ast
 from collections.abc import Set
 
-# Functions of triton.language that calculate; all others (dot, where, trans, store, ...) take a tile as it is.
-CALCULATE = {
-    "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "erf", "sigmoid", "softmax", "sum", "max", "min",
-    "maximum", "minimum", "abs", "fma", "cumsum",
-}  # fmt: skip
+# Functions that calculate in the dtype of a tile. Division and tl.max widen to float32 by themselves, tl.exp and its
+# like refuse half types with an error, and all others (dot, where, trans, store, ...) take a tile as it is.
+CALCULATE = {"sum", "cumsum", "fma"}
 PASS_ON = {"where", "trans", "reshape", "broadcast_to", "expand_dims", "permute", "view"}
-WIDE = {"zeros", "full", "dot"}  # float32, unless they are told otherwise
+WIDE = {
+    "zeros",
+    "full",
+    "dot",
+    "exp",
+    "exp2",
+    "log",
+    "sqrt",
+    "sigmoid",
+    "max",
+}  # float32, unless they are told otherwise
 Names = dict[str, str]  # a name is "loaded" or "wide"; all else is neither: numbers, indices, pointers
 
 
-def unwidened(kernel: ast.FunctionDef, float32_pointers: Set[str]) -> tuple[int, str] | None:
+def unwidened(kernel: ast.FunctionDef, inputs: Set[str]) -> tuple[int, str] | None:
     """The first line where a loaded tile is calculated with, and what it is called there. None if there is none.
 
-    What is loaded from one of `float32_pointers`, parameters of the kernel, is float32 already.
+    `inputs` are the parameters of the kernel that may have a half type: tensors as they came from the caller.
     """
-    reading = _Reading(float32_pointers)
+    reading = _Reading(kernel, inputs)
     try:
         for statement in kernel.body:
             reading.visit(statement)
@@ -37,15 +45,16 @@ class _Found(Exception):
 class _Reading(ast.NodeVisitor):
     """Goes through a kernel in order of its text, and knows of each name what was last assigned to it."""
 
-    def __init__(self, float32_pointers: Set[str]) -> None:
-        self.names: Names = {}
-        self.float32_pointers = float32_pointers
+    def __init__(self, kernel: ast.FunctionDef, inputs: Set[str]) -> None:
+        self.inputs = inputs
+        # A number that is passed at run time is float32, and widens what it is multiplied with.
+        self.names: Names = {argument.arg: "wide" for argument in kernel.args.args if argument.annotation is None}
+        self.addresses = _in_addresses(kernel)
 
     def visit_Assign(self, node: ast.Assign) -> None:
-        kind = self.kind(node.value)
-        for target in node.targets:
-            if isinstance(target, ast.Name):
-                self.names[target.id] = kind
+        names = {target.id for target in node.targets if isinstance(target, ast.Name)}
+        kind = "" if names & self.addresses else self.kind(node.value)
+        self.names |= dict.fromkeys(names, kind)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
         kind = self.calculated(node.target, node.value)
@@ -60,13 +69,13 @@ class _Reading(ast.NodeVisitor):
         match node:
             case ast.Name():
                 return self.names.get(node.id, "")
-            case ast.BinOp(op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div()):
+            case ast.BinOp(op=ast.Add() | ast.Sub() | ast.Mult()):
                 return self.calculated(node.left, node.right)
+            case ast.BinOp(op=ast.Div()):
+                self.kind(node.left)
+                return "wide"
             case ast.UnaryOp(op=ast.USub()):
-                return self.calculated(node.operand)
-            case ast.Compare(ops=[ast.Lt() | ast.LtE() | ast.Gt() | ast.GtE()], comparators=[right]):
-                self.calculated(node.left, right)
-                return ""
+                return self.kind(node.operand)
             case ast.Subscript() | ast.Attribute(attr="T"):
                 return self.kind(node.value)
             case ast.Call():
@@ -87,7 +96,7 @@ class _Reading(ast.NodeVisitor):
         function = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         if function == "load":  # what its address is made of is no arithmetic of tiles
             names = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
-            return "wide" if names & self.float32_pointers else "loaded"
+            return "loaded" if names & self.inputs or not names & self.names.keys() else "wide"
         if function == "to" and isinstance(node.func, ast.Attribute):
             self.kind(node.func.value)
             return "wide"
@@ -102,6 +111,16 @@ class _Reading(ast.NodeVisitor):
         if function in PASS_ON:
             return next((kind for kind in ("wide", "loaded") if kind in kinds), "")
         return "wide" if function in WIDE and not _says_half(node) else ""
+
+
+def _in_addresses(kernel: ast.FunctionDef) -> set[str]:
+    """The names in the addresses and masks of loads and stores: integers, if they were loaded."""
+    found: set[str] = set()
+    for node in ast.walk(kernel):
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("load", "store", "atomic_add"):
+            trees = [*node.args[:1], *(keyword.value for keyword in node.keywords if keyword.arg == "mask")]
+            found |= {one.id for tree in trees for one in ast.walk(tree) if isinstance(one, ast.Name)}
+    return found
 
 
 def _says_half(node: ast.Call) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from grader.judge.output import clean
+from grader.judge.replies import Operator
 
 # The library's own version of what each problem asks for. With other arithmetic the warning has other words.
 OWN_OPERATION = {
@@ -43,7 +44,7 @@ class Borrowed:
     evidence: str
 
 
-def borrowed(problem: str, operators: Mapping[str, int], launches: int | None) -> Borrowed | None:
+def borrowed(problem: str, operators: Mapping[str, Operator], launches: int | None) -> Borrowed | None:
     """What speaks against the student's own kernel having computed the answers of a check, if anything does.
 
     `operators` counts those that ran, by the names of their schemas ("aten::mm"); `launches` counts kernels, None where
@@ -63,11 +64,15 @@ def borrowed(problem: str, operators: Mapping[str, int], launches: int | None) -
     return None
 
 
-def _evidence(arithmetic: Mapping[str, int], own: set[str]) -> str:
-    """The operators, the problem's own ones first, and how often each ran."""
+def _evidence(arithmetic: Mapping[str, Operator], own: set[str]) -> str:
+    """The operators, the problem's own ones first, how often each ran, and from where the first did."""
     names = sorted(arithmetic, key=lambda name: (_short(name) not in own, name))
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return ", ".join(f"{clean(name, 60)} {arithmetic[name]} x" for name in names[:MOST_NAMES]) + more
+    where = next((one.where for name in names if (one := arithmetic[name]).where), None)
+    place = f" (line {where.line} of assignment/{clean(where.file, 100)})" if where else ""
+    return (
+        ", ".join(f"{clean(_short(name), 60)} {arithmetic[name].count} x" for name in names[:MOST_NAMES]) + more + place
+    )
 
 
 def _short(name: str) -> str:

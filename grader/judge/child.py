@@ -132,8 +132,7 @@ class RunnerChild:
         return Outcome(
             Verdict.TIMEOUT,
             f"no answer within the check's {of_s:.0f} s" + (f"; it was at {_place(where)}" if where else ""),
-            "your code still runs, or waits for something",
-            "look for a loop whose condition never turns false; on a CPU use few programs with large tiles",
+            hint="look for a loop whose condition never turns false; on a CPU use few programs with large tiles",
             where=where,
         )
 

@@ -39,25 +39,32 @@ def assert_matches(
     )
 
 
-def assert_raises(outcome: Raised | Result, kind: str, naming: tuple[str, ...]) -> None:
-    """Demand an exception of this type whose message names these words."""
+def assert_allowed(result: Result, expected: Expected) -> None:
+    """Hold the answer to an allowed call against the reference, in a check of what is refused."""
+    try:
+        assert_matches(result, expected)
+    except Outcome as outcome:
+        outcome.message = f"already in a call that is allowed: {outcome.message}"
+        raise
+
+
+def assert_raises(outcome: Raised | Result, kind: str, naming: tuple[str, ...], refusing: str) -> None:
+    """Demand an exception of this type whose message names these words; `refusing` says for what it is due."""
+    words = " and ".join(naming)
+    hint = f"raise {kind} for {refusing}; its message has the word{'s' * (len(naming) > 1)} {words}"
     if isinstance(outcome, Result):
-        raise Outcome(
-            Verdict.FAIL, f"no exception where a {kind} is due",
-            hint=f"raise {kind} with a message that names {' and '.join(naming)}", cause="no_exception",
-        )  # fmt: skip
+        raise Outcome(Verdict.FAIL, f"no exception where a {kind} is due", hint=hint, cause="no_exception")
     if outcome.type != kind:
         other = raised_outcome(outcome, f"a {kind} is due here")
         if other.verdict is Verdict.FAIL:
-            other.cause = "wrong_exception"
-            other.hint = f"raise {kind} with a message that names {' and '.join(naming)}"
+            other.cause, other.why, other.hint = "wrong_exception", "", hint
         raise other
     missing = [word for word in naming if word not in outcome.message]
     if missing:
         said = clean(outcome.message, 200)
         raise Outcome(
-            Verdict.FAIL, f"the message of the {kind} does not name {' and '.join(missing)}: {said}",
-            hint="say what was found and what is allowed", cause="unclear_exception",
+            Verdict.FAIL, f"the message of the {kind} does not name {' and '.join(missing)}: {said}", hint=hint,
+            cause="unclear_exception",
         )  # fmt: skip
 
 
@@ -70,7 +77,7 @@ def _assert_form(result: Result, got: torch.Tensor, expected: Expected) -> None:
     if got.dtype != expected.dtype:
         found, wanted = _name(got.dtype), _name(expected.dtype)
         raise Outcome(
-            Verdict.FAIL, f"{result.name} is {found}, expected {wanted}", "the result has the dtype of the input",
+            Verdict.FAIL, f"{result.name} is {found}, expected {wanted}", f"the output is allocated as {found}",
             f"{expected.form}; the store converts", cause="wrong_dtype",
         )  # fmt: skip
     device = getattr(result.entry, "device", result.device)

@@ -48,7 +48,25 @@ class Judge:
     staff: bool = False  # doubts open a review; in a self-check they are warnings
     options: str = ""  # of the command, to be given again when a check is replayed
     seeds: dict[str, int] = field(default_factory=dict)
+    timeouts: dict[str, list[Outcome]] = field(default_factory=dict)  # by problem
     waited_s: float = 0.0  # for replies of the submission
+
+    def note_timeout(self, check: str, outcome: Outcome) -> None:
+        """Remember that a check ran out of time."""
+        known = self.timeouts.setdefault(check.partition(".")[0], [])
+        if outcome.verdict is Verdict.TIMEOUT and outcome not in known:
+            known.append(outcome)
+
+    def refusal(self, check: str) -> Outcome | None:
+        """In a self-check: why this check is not tried, after two of its problem that did not end."""
+        known = self.timeouts.get(check.partition(".")[0], [])
+        if self.staff or len(known) < 2:
+            return None
+        where = f", the last in line {known[-1].where.line} of {known[-1].where.file}" if known[-1].where else ""
+        return Outcome(
+            Verdict.TIMEOUT, f"not tried: two checks of this problem ran out of time{where}", hint="mend these first",
+            cause="not_tried",
+        )  # fmt: skip
 
     def seed_of(self, check: str) -> int:
         """The seed of one check's inputs, recorded so that it can be replayed."""
@@ -174,9 +192,10 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         return (yield)
     except Outcome as outcome:
         item.stash[OUTCOME] = outcome.with_traceback(None)  # or it would keep the case's tensors
+        judge = item.config.stash[JUDGE]
         if current := item.session.stash.get(CURRENT, None):
             outcome.printed = outcome.printed or current[1].printed()
-        judge = item.config.stash[JUDGE]
+            judge.note_timeout(current[0], outcome)
         verdict = "" if judge.here else f"{outcome.verdict}; "
         text = f"{words_of(item)}\n{outcome}\n[{verdict}--seed {judge.seed_of(check_of(item) or '')}]"
         raise pytest.fail.Exception(text, pytrace=False) from None
@@ -270,7 +289,8 @@ def _process(request: pytest.FixtureRequest) -> CheckProcess:
         entry = judge.rubric.entry(check)
         limit_s = entry.limit_s if entry else LIMIT_S
         folder = judge.submission.source if judge.here else judge.submission.folder
-        session.stash[CURRENT] = (check, kind(judge.servers, folder, check.partition(".")[0], limit_s))
+        process = kind(judge.servers, folder, check.partition(".")[0], limit_s, refusal=judge.refusal(check))
+        session.stash[CURRENT] = (check, process)
     return session.stash[CURRENT][1]
 
 

@@ -36,6 +36,13 @@ class Access(Strict):
     where: Place | None
 
 
+class Operator(Strict):
+    """How often an operator of PyTorch ran, and from which line first."""
+
+    count: Count
+    where: Place | None
+
+
 class TensorEntry(Strict):
     kind: Literal["tensor"]
     dtype: Text
@@ -85,7 +92,7 @@ class Answered(Strict):
     gradients: Entries = []
     earlier: Entries = []
     accesses: Accesses = []
-    operators: Annotated[dict[Text, Count], Field(max_length=64)] = {}  # of PyTorch, so far in this check
+    operators: Annotated[dict[Text, Operator], Field(max_length=64)] = {}  # of PyTorch, so far in this check
     launches: Count = 0  # of kernels, so far in this check
 
 

@@ -18,7 +18,7 @@ from grader.judge import replies
 from grader.judge.child import RunnerChild, payload_limit
 from grader.judge.output import clean
 from grader.judge.parcel import Parcel
-from grader.judge.replies import Access, Answered, Entry, LargeEntry, Loaded, OtherEntry, Raised, TensorEntry
+from grader.judge.replies import Access, Answered, Entry, LargeEntry, Loaded, Operator, OtherEntry, Raised, TensorEntry
 from grader.judge.server import RunnerBroken
 from grader.judge.servers import Servers
 from grader.judge.verdict import Outcome, Verdict
@@ -67,16 +67,19 @@ class CheckProcess:
     module: str
     limit_s: float
     child: RunnerChild | None = None
+    refusal: Outcome | None = None  # why it is not even started
     functions: tuple[str, ...] = ()  # what the module offers
     names: dict[int, str] = field(default_factory=dict)  # of inputs, by the address of their storage
     stray: Access | None = None  # the first access outside every tensor in a call that went well: advice
-    operators: dict[str, int] = field(default_factory=dict)  # of PyTorch that ran in its calls: advice
+    operators: dict[str, Operator] = field(default_factory=dict)  # of PyTorch that ran in its calls: advice
     launches: int | None = None  # of kernels in its calls: advice
     spent_s: float = 0.0
     told: bool = False  # what it wrote
 
     def load(self) -> None:
         """Open the child and import the module. Raises `Outcome`, each time again, if that fails."""
+        if self.refusal:
+            raise self.refusal.with_traceback(None)
         if self.child is None:
             self.child = self._open()
             message: dict[str, object] = {"verb": "load", "folder": str(self.folder), "module": self.module}
@@ -216,8 +219,19 @@ class Function:
     def _answers(self, call: Call) -> Results:
         results = self._request(call)
         if isinstance(results, Raised):
-            raise raised_outcome(results)
+            raise self._misfit(call, results) or raised_outcome(results)
         return results
+
+    def _misfit(self, call: Call, raised: Raised) -> Outcome | None:
+        """The outcome of a function that cannot be called as the checks do it."""
+        if raised.type != "TypeError" or raised.where or f"{self.name}() " not in raised.message:
+            return None
+        names = [self.process.name_of(value) for value in call.arguments]
+        words = ", ".join([*names, *(f"{name}={value!r}" for name, value in call.options.items())])
+        outcome = raised_outcome(raised)
+        outcome.why = f"the checks call {self.name}({words}), and yours takes other arguments"
+        outcome.hint = "take the arguments of the stub, in its order, and give others a default"
+        return outcome
 
     def _request(self, call: Call) -> Raised | Results:
         self.process.require(self.name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from grader.judge.causes import describe_access
 from grader.judge.memory import Change
 from grader.judge.output import clean
@@ -41,6 +43,26 @@ KNOWN_ERRORS = (
     (
         "must have equal reduction dimensions", "tl.dot(x, y) needs as many columns in x as there are rows in y",
         "let k run down the tile of b: k[:, None] * its stride along k + n[None, :] * its stride along n",
+    ),
+    (
+        "are not compatible for matmul", "tl.dot(x, y) needs as many columns in x as there are rows in y",
+        "let k run down the tile of b: k[:, None] * its stride along k + n[None, :] * its stride along n",
+    ),
+    (
+        "must not be zero", "a size is 0 here, and range or tl.arange got it as its step",
+        "return an empty result before the launch where the output has no elements; with k = 0 it is zeros",
+    ),
+    (
+        "end argument must be greater than", "tl.arange got a length of 0: a size is 0 here",
+        "return an empty result before the launch where the output has no elements; with k = 0 it is zeros",
+    ),
+    (
+        "cannot be accessed from Triton", "a kernel on the GPU got a tensor of the CPU",
+        "allocate on the device of the input: torch.empty(..., device=a.device)",
+    ),
+    (
+        "illegal memory access", "a kernel read or wrote memory that belongs to no tensor",
+        "mask every load and store; an index times a stride beyond 2^31 needs int64: index.to(tl.int64)",
     ),
     (
         "Cannot make_shape_compatible", "two tiles whose shapes do not fit are combined",
@@ -96,7 +118,7 @@ KNOWN_ERRORS = (
     ),
     (
         "cannot reshape tensor of 0 elements", "a size is 0 here",
-        "return an empty result before the launch where x.numel() is 0",
+        "before this line, return an empty result where x.numel() is 0",
     ),
     (
         "no attribute 'grid_idx'", "a kernel is called like a function, without a grid",
@@ -131,17 +153,45 @@ KNOWN_ERRORS = (
         "EOFError", "there is no keyboard here", "use pytest tests/test_PROBLEM.py --here, or print",
     ),
     (
-        "ModuleNotFoundError", "a submission's own modules are found relative to each other only",
-        "write: from .name import function",
+        "No module named 'assignment.", "there is no such file beside the one that imports it",
+        "copy it from the assignment as it was handed out, or take the import out",
     ),
     (
-        "by zero", "a size may be 0 here", "return an empty result before the launch where x.numel() is 0",
+        "ModuleNotFoundError", "modules of your own are imported with a dot, and other packages are not there",
+        "for a file kernels.py write `from . import kernels` or `from .kernels import ...`",
+    ),
+    (
+        "FileNotFoundError", "only the Python files of your folder are there when it is graded",
+        "write the numbers into a module",
+    ),
+    (
+        "expected an indented block", "a function, a loop or an if has no body there, and a comment is none",
+        "write `pass` or a docstring, or finish it",
+    ),
+    (
+        "by zero", "a size may be 0 here", "before this line, return an empty result where x.numel() is 0",
     ),
 )  # fmt: skip
 
 
+# The same, told by the line that failed.
+KNOWN_LINES = (
+    (
+        r"driver\.active", "this line asks for the GPU, and there is none here",
+        "allocate on the device of the input: device=a.device",
+    ),
+    (
+        r"\.cuda\(|[\"']cuda|is_cuda", "this line wants a GPU, and your input is not on one here",
+        "stay on the device of the input: x.device",
+    ),
+    (
+        r"^assert\b", "an assert of your own refuses this input, which is allowed",
+        "take it out, and handle the input: by its strides, or after x = x.contiguous()",
+    ),
+)  # fmt: skip
+
 # PyTorch raises the stubs' NotImplementedError, too, where an operator does not take a dtype or a device.
-TORCH_LACKS = ("not implemented for", "Could not run")
+TORCH_LACKS = ("not implemented for", "Could not run", "out of meta tensor")
 NO_MEMORY = "DefaultCPUAllocator: can't allocate memory"  # torch says so in a plain RuntimeError
 
 
@@ -149,7 +199,7 @@ def raised_outcome(reply: Raised, doing: str = "") -> Outcome:
     """The outcome of an exception that the submission raised."""
     where = Where(f"assignment/{clean(reply.where.file)}", reply.where.line) if reply.where else None
     place = f" (line {where.line} of {where.file})" if where else ""
-    message = " ".join(clean(reply.message, 400).split())
+    message = _reason(reply)
     kind = " ".join(clean(reply.type, 200).split()) or "an exception without a name"
     said = f"{kind}: {message}" if message else kind
     detail = clean(reply.traceback)
@@ -165,14 +215,31 @@ def raised_outcome(reply: Raised, doing: str = "") -> Outcome:
             Verdict.CRASH, f"your code called sys.exit({message}){place}", hint="a module or a function must not exit",
             where=where, detail=detail,
         )  # fmt: skip
-    why, hint = next(((why, hint) for part, why, hint in KNOWN_ERRORS if part in said), ("", ""))
+    why, hint = _explained(said, reply.traceback)
     cause = None
     if reply.type == "StrayStore" and reply.accesses:
         found = describe_access(reply.accesses[-1])
-        said, why, hint, cause = "a store outside every tensor", found.why, found.hint, found.name
+        said, hint, cause = found.why, found.hint, found.name
         where, place = found.where, ""
     message = f"{doing + ': ' if doing else ''}{said}{place}"
     return Outcome(Verdict.FAIL, message, why, hint, cause=cause, where=where, detail=detail)
+
+
+def _explained(said: str, stack: str) -> tuple[str, str]:
+    """Why, and what to try, if the failing line or the message is known."""
+    lines = [line.strip() for line in stack.splitlines() if line.strip(" ^~")]  # without the marks below a line
+    line = lines[-1] if lines else ""
+    by_line = [(why, hint) for pattern, why, hint in KNOWN_LINES if re.search(pattern, line)]
+    by_message = [(why, hint) for part, why, hint in KNOWN_ERRORS if part in said]
+    return next(iter(by_line + by_message), ("", ""))
+
+
+def _reason(reply: Raised) -> str:
+    """The message in one line; of Triton's compiler, which quotes the kernel first, the end."""
+    lines = [line.strip() for line in clean(reply.message).splitlines() if line.strip()]
+    if reply.type == "CompilationError":
+        lines = lines[-1:]
+    return " ".join(" ".join(lines).split())[:400]
 
 
 def too_large_outcome(name: str, entry: LargeEntry) -> Outcome:
@@ -189,7 +256,7 @@ def changed_outcome(name: str, change: Change, accesses: tuple[Access, ...] = ()
     if change.index is not None:
         return Outcome(
             Verdict.FAIL, f"`{name}` was changed in place, first at {list(change.index)}",
-            "the function must leave its inputs as they are", "write to a new tensor (torch.empty_like)",
+            "the function must leave its inputs as they are", "write to a new tensor",
             cause="input_changed",
         )  # fmt: skip
     writes = [access for access in accesses if access.kind == "write"]
@@ -199,6 +266,7 @@ def changed_outcome(name: str, change: Change, accesses: tuple[Access, ...] = ()
     place = f"{distance} element{'s' * (distance != 1)} {side}" if distance else "in the gap between elements"
     return Outcome(
         Verdict.FAIL, f"memory around `{name}` was written to, first {place}", found.why if found else "",
-        "mask the store: an index must be smaller than the size it runs over", cause="out_of_bounds_write",
+        "mask the store: an index must be smaller than the size it runs over. Is the tensor that you write to large "
+        "enough?", cause="out_of_bounds_write",
         where=found.where if found else None,
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import loading
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -11,8 +12,9 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.seen: dict[str, int] = {}
+        self.seen: dict[str, dict[str, Any]] = {}
         self.launches = 0
+        self.folder = "/"
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -24,7 +26,9 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         first = result[0] if isinstance(result, (tuple, list)) and result else result
         name = function._schema.name
         if isinstance(first, torch.Tensor) and first.is_floating_point() and not function.is_view:
-            self.seen[name] = self.seen.get(name, 0) + 1
+            noted = self.seen.setdefault(name, {"count": 0, "where": None})
+            noted["where"] = noted["where"] or loading.line_in(self.folder)
+            noted["count"] += 1
         return result
 
     def count_launch(self, *what: object) -> None:

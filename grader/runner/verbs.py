@@ -74,6 +74,7 @@ class Child:
     def load(self, header: dict[str, Any], payload: bytearray) -> tuple[dict[str, Any], list[memoryview]]:
         """Import one module of the submission."""
         self.folder = Path(header["folder"])
+        self.operators.folder = str(self.folder)
         if self.watch:
             self.watch.folder = str(self.folder)
         loading.install(self.folder)

@@ -1,15 +1,17 @@
 """The likely cause: each predicate suspects its own fault, and not the one next to it."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 
 from grader.judge import memory
-from grader.judge.cases import Input, every_other, permuted, row_pitch
+from grader.judge.cases import Input, Matrices, every_other, permuted, row_pitch
 from grader.judge.causes import Evidence, likely_cause
 from grader.judge.expected import Expected
-from grader.judge.reference import gelu, softmax
+from grader.judge.reference import gelu, matmul, softmax
 from grader.judge.replies import Access, Place
 from grader.judge.tolerance import measure
 
@@ -45,6 +47,7 @@ def from_bits(pattern: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 FRESH = from_bits(memory.FILL_BITS[torch.float32])
 POISON = from_bits(memory.POISON_BITS[torch.float32])
+COMPUTED_NAN = from_bits(0x7FFFFFFF)  # as a GPU makes it
 
 
 def input_read_as_contiguous() -> Evidence:
@@ -67,6 +70,18 @@ def output_written_as_contiguous() -> Evidence:
     return evidence(gelu.gelu(x), gelu.gelu(x).values.flatten().view(50, 40).t())
 
 
+def output_written_row_by_row() -> Evidence:
+    x = draw(40, 50, layout=permuted(1, 0))
+    values, memory = gelu.gelu(x).values, torch.full((2000,), NAN, dtype=torch.float64)
+    for row in range(40):
+        memory[row : row + 50] = values[row]  # row * stride(0) + column, where the strides are 1 and 40
+    return evidence(gelu.gelu(x), memory.as_strided((40, 50), (1, 40)))
+
+
+def everything_infinite() -> Evidence:
+    return evidence(gelu.gelu(draw(100)), torch.full((100,), float("inf")))
+
+
 def load_seen_outside() -> Evidence:
     x = draw(100)
     return evidence(gelu.gelu(x), right(gelu.gelu(x)).index_fill_(0, torch.tensor([99]), NAN), accesses=(LOAD,))
@@ -85,10 +100,10 @@ def poison_in_the_answer() -> Evidence:
 
 
 def nan_in_the_answer() -> Evidence:
-    """NaN that was computed: a GPU's, with other bits than fresh memory and red zones have."""
+    """NaN that was computed, with other bits than fresh memory and red zones have."""
     expected = gelu.gelu(draw(100))
     got = right(expected)
-    got[::7] = from_bits(0x7FFFFFFF)
+    got[::7] = COMPUTED_NAN
     return evidence(expected, got)
 
 
@@ -234,12 +249,119 @@ def half_rows_with_a_factor() -> Evidence:
     return evidence(expected, got)
 
 
+TRANSPOSED = permuted(1, 0)
+
+
+def matrices(m: int, n: int, k: int, *more: object) -> tuple[torch.Tensor, torch.Tensor]:
+    """The inputs of a product."""
+    case = Matrices(m, n, k, *more)  # type: ignore[arg-type]
+    return case.a.draw(GENERATOR), case.b.draw(GENERATOR)
+
+
+def product_of(a: torch.Tensor, b: torch.Tensor, misread_a: torch.Tensor, misread_b: torch.Tensor) -> Evidence:
+    return evidence(matmul.matmul(a, b), misread_a.double() @ misread_b.double())
+
+
+def strides_of_b_swapped() -> Evidence:
+    a, b = matrices(100, 70, 50)
+    return product_of(a, b, a, b.as_strided((50, 70), (1, 70)))
+
+
+def copy_of_a_read_by_its_old_strides() -> Evidence:
+    a, b = matrices(50, 40, 70, torch.float32, TRANSPOSED)
+    return product_of(a, b, a.contiguous().as_strided((50, 70), (1, 50)), b)
+
+
+def both_read_as_contiguous() -> Evidence:
+    a, b = matrices(50, 40, 70, torch.float32, TRANSPOSED, TRANSPOSED)
+    return product_of(a, b, a.as_strided((50, 70), (70, 1)), b.as_strided((70, 40), (40, 1)))
+
+
+def product_stored(rows: int, columns: int, row_stride: int, column_stride: int) -> Evidence:
+    """The right product of these sizes, stored by these strides, row after row, where there is room."""
+    expected = matmul.matmul(*matrices(rows, columns, 30))
+    got = FRESH.repeat(rows * columns)
+    for row in range(rows):
+        for column in range(columns):
+            if (place := row * row_stride + column * column_stride) < len(got):
+                got[place] = expected.values[row, column]
+    return evidence(expected, got.view(rows, columns))
+
+
+def product_with(spoil: Callable[[torch.Tensor], None], m: int = 100, n: int = 70, k: int = 50) -> Evidence:
+    """A product that is right but for what `spoil` does to it."""
+    expected = matmul.matmul(*matrices(m, n, k))
+    got = right(expected)
+    spoil(got)
+    return evidence(expected, got)
+
+
+def rows_from(first: int, value: torch.Tensor | float) -> Callable[[torch.Tensor], None]:
+    return lambda got: got[first:].copy_(torch.as_tensor(value))
+
+
+def zeros_from_row(first: int) -> Evidence:
+    """A product under relu, where every other zero is right."""
+    expected = matmul.matmul(*matrices(70, 45, 100), "relu")
+    got = right(expected)
+    got[first:] = 0
+    return evidence(expected, got)
+
+
+def tiles_untouched(got: torch.Tensor) -> None:
+    got[:64, 64:] = FRESH
+    got[64:, :64] = FRESH
+
+
+def scattered_rows_untouched(got: torch.Tensor) -> None:
+    got[5::7] = FRESH
+
+
+def half_product(spoil: Callable[[torch.Tensor], None]) -> Evidence:
+    """A float16 product whose first element is beyond 65504."""
+    a, b = matrices(8, 16, 64, torch.float16)
+    a[0], b[:, 0] = 40, 40
+    expected = matmul.matmul(a, b)
+    got = right(expected)
+    spoil(got)
+    return evidence(expected, got)
+
+
+def first_is(value: float) -> Callable[[torch.Tensor], None]:
+    return lambda got: got[0, :1].fill_(value)
+
+
+def a_few_roundings_off(got: torch.Tensor) -> None:
+    got[1:] *= 1.003
+
+
+def first_and_another_are_nan(got: torch.Tensor) -> None:
+    got[0, 0] = NAN
+    got[3, 5] = NAN
+
+
+def gelu_of_a_product(broken: Callable[[torch.Tensor], torch.Tensor]) -> Evidence:
+    """NaN where `broken` says so of the product."""
+    expected = matmul.matmul(*matrices(40, 30, 60), "gelu")
+    return evidence(expected, torch.where(broken(expected.values), NAN, expected.values))
+
+
+def no_products_and_nothing_stored() -> Evidence:
+    return evidence(matmul.matmul(*matrices(8, 9, 0)), FRESH.repeat(72).view(8, 9))
+
+
+def load_of_a_seen(lanes: list[int]) -> Evidence:
+    access = LOAD.model_copy(update={"tensor": "a", "lanes": lanes, "element": 6400})
+    return replace(product_with(rows_from(64, NAN)), accesses=(access,))
+
+
 # the cause's name, evidence that has it, and evidence of the fault next to it
 CAUSES: list[tuple[str, Callable[[], Evidence], Callable[[], Evidence]]] = [
     ("strides_ignored", input_read_as_contiguous, output_written_as_contiguous),
     ("strides_ignored", columns_read_as_neighbours, half_rows_with_a_factor),
     ("strides_ignored", incoming_gradient_read_as_contiguous, output_written_as_contiguous),
     ("output_strides_ignored", output_written_as_contiguous, input_read_as_contiguous),
+    ("output_strides_ignored", output_written_row_by_row, last_row_is_untouched),
     ("out_of_bounds_read", load_seen_outside, nan_in_the_answer),
     ("red_zone_read", poison_in_the_answer, nan_in_the_answer),
     ("infinity_minus_infinity", row_that_begins_with_minus_infinity_is_nan, last_row_is_untouched),
@@ -260,12 +382,33 @@ CAUSES: list[tuple[str, Callable[[], Evidence], Callable[[], Evidence]]] = [
     ("row_sum", equal_logits_and_twice_the_answer, zeros),
     ("constant", zeros, equal_logits_and_twice_the_answer),
     ("wrong_tail", last_elements_are_zero, scattered_elements_are_zero),
+    ("strides_swapped", strides_of_b_swapped, both_read_as_contiguous),
+    ("old_strides", copy_of_a_read_by_its_old_strides, strides_of_b_swapped),
+    ("strides_ignored", both_read_as_contiguous, copy_of_a_read_by_its_old_strides),
+    ("output_strides_swapped", partial(product_stored, 30, 21, 1, 21), partial(product_stored, 30, 21, 1, 30)),
+    ("stored_transposed", partial(product_stored, 30, 21, 1, 30), partial(product_stored, 30, 21, 1, 21)),
+    ("masked_by_other_size", partial(product_with, rows_from(70, 0)), partial(product_with, rows_from(71, 0))),
+    ("masked_by_other_size", partial(product_with, rows_from(70, FRESH)), partial(product_with, rows_from(64, FRESH))),
+    ("masked_by_other_size", partial(zeros_from_row, 45), partial(zeros_from_row, 44)),
+    ("tiles_missing", partial(product_with, tiles_untouched), partial(product_with, scattered_rows_untouched)),
+    ("never_written", partial(product_with, scattered_rows_untouched), partial(product_with, tiles_untouched)),
+    ("never_written", no_products_and_nothing_stored, zeros),
+    ("infinity_missing", partial(half_product, first_is(65504)), partial(half_product, rows_from(1, 65504))),
+    ("infinity_missing", partial(half_product, first_is(NAN)), partial(half_product, first_and_another_are_nan)),
+    ("lower_precision", partial(half_product, a_few_roundings_off), partial(half_product, first_is(65504))),
+    ("overflow", partial(gelu_of_a_product, lambda x: x > 10.06), partial(gelu_of_a_product, lambda x: x < 10.06)),
+    ("out_of_bounds_read", partial(load_of_a_seen, [28, 31]), partial(product_with, rows_from(64, NAN))),
 ]
 
 MISTAKES = [
     *((gelu.gelu, mistake) for mistake in gelu.MISTAKES),
     *((softmax.softmax, mistake) for mistake in softmax.MISTAKES),
     *((softmax.gradient, mistake) for mistake in softmax.GRADIENT_MISTAKES),
+    *(
+        (partial(matmul.matmul, activation=activation), mistake)
+        for activation, mistakes in matmul.MISTAKES.items()
+        for mistake in {mistake.name: mistake for mistake in reversed(mistakes)}.values()  # those with steps of 16
+    ),
 ]
 
 
@@ -284,8 +427,11 @@ def test_the_fault_next_to_it_is_not_taken_for_it(name, _fault, neighbour):
     assert name_of(neighbour()) != name
 
 
-def arguments_for(name: str) -> tuple[torch.Tensor, ...]:
+def arguments_for(reference: Callable[..., Expected], name: str) -> tuple[torch.Tensor, ...]:
     """Inputs on which a mistake shows."""
+    if isinstance(reference, partial):  # a product whose elements are about 1, of three steps of 16 and a rest
+        a, b = matrices(70, 30, 56, torch.float16 if name == "activation_of_rounded" else torch.float32)
+        return a, b.mul_(0.16)
     x = draw(4, 5, 33)
     if name == "missing_maximum":
         x[..., 7] = 1e4
@@ -293,24 +439,25 @@ def arguments_for(name: str) -> tuple[torch.Tensor, ...]:
         x[::2] += 300
     if name == "empty_row":
         x[-1] = -float("inf")
-    return x, draw(4, 5, 33)
+    return (x, draw(4, 5, 33)) if reference is softmax.gradient else (x,)
 
 
 @pytest.mark.parametrize(("reference", "mistake"), MISTAKES, ids=lambda value: getattr(value, "name", ""))
 def test_a_known_mistake_is_told(reference, mistake):
-    arguments = arguments_for(mistake.name)[: 2 if reference is softmax.gradient else 1]
-    assert name_of(evidence(reference(*arguments), mistake.formula(*arguments))) == mistake.name
+    arguments = arguments_for(reference, mistake.name)
+    wrong = mistake.formula(*arguments)
+    assert name_of(evidence(reference(*arguments), wrong.where(~wrong.isnan(), COMPUTED_NAN))) == mistake.name
 
 
 @pytest.mark.parametrize(("reference", "mistake"), MISTAKES, ids=lambda value: getattr(value, "name", ""))
 def test_a_value_between_right_and_mistaken_is_not_taken_for_the_mistake(reference, mistake):
-    arguments = arguments_for(mistake.name)[: 2 if reference is softmax.gradient else 1]
+    arguments = arguments_for(reference, mistake.name)
     expected, wrong = reference(*arguments), mistake.formula(*arguments).double()
     assert name_of(evidence(expected, 0.5 * expected.values + 0.5 * wrong.nan_to_num(0.0))) != mistake.name
 
 
 def test_an_infinity_in_the_same_places_is_no_proof_when_the_numbers_differ():
-    [x, _] = arguments_for("empty_row")
+    [x] = arguments_for(softmax.softmax, "empty_row")
     expected = softmax.softmax(x)
     got = 0.7 * softmax.softmax(x.flip(-1)).values.nan_to_num(0.0)
     assert name_of(evidence(expected, got)) != "empty_row"
@@ -331,6 +478,10 @@ def test_a_stray_load_is_told_with_program_lanes_and_line():
     assert "mask this load" in cause.hint
 
 
+def test_a_stray_load_does_not_hide_a_mistake_that_explains_every_number():
+    assert name_of(replace(erf_form(), accesses=(LOAD,))) == "erf_form"
+
+
 def test_a_load_between_the_rows_is_a_matter_of_strides():
     cause = likely_cause(load_seen_in_a_gap())
     assert cause is not None
@@ -349,6 +500,48 @@ def test_the_block_that_a_row_is_longer_than_is_named():
     cause = likely_cause(every_row_is_cut())
     assert cause is not None
     assert cause.why.startswith("a row of 100 is longer than one block of 64")
+
+
+def test_inputs_that_are_misread_alike_are_named_together():
+    cause = likely_cause(both_read_as_contiguous())
+    assert cause is not None
+    assert cause.why == "`a` is read as if it were contiguous, but its strides are 1 and 50; so is `b`"
+
+
+def test_the_tiles_that_are_missing_are_named():
+    missing = [likely_cause(product_with(spoil)) for spoil in (tiles_untouched, rows_from(64, FRESH))]
+    assert [cause.why.partition(": ")[2] for cause in missing if cause] == [
+        "rows 0 to 63 of columns 64 to 69, and others", "rows 64 to 99 of columns 0 to 69",
+    ]  # fmt: skip
+
+
+def test_a_size_that_ends_a_mask_too_early_is_named_with_the_index():
+    cause = likely_cause(product_with(rows_from(70, FRESH)))
+    assert cause is not None
+    assert cause.why.startswith("never written from row 70 on, and 70 is the number of columns of `b`")
+
+
+def test_a_stray_load_of_a_product_is_a_matter_of_pointers_where_it_begins_with_the_first_lane():
+    within, from_the_start = likely_cause(load_of_a_seen([28, 31])), likely_cause(load_of_a_seen([0, 31]))
+    assert within is not None
+    assert from_the_start is not None
+    assert "mask this load" in within.hint
+    assert "0 * NaN is NaN" in within.hint
+    assert "BLOCK * a.stride(1)" in from_the_start.hint
+
+
+def test_zeros_under_an_activation_are_no_product_that_misses_something():
+    """A kernel that writes relu as a comparison makes zeros of NaN, whatever the NaN came from."""
+    expected = matmul.matmul(*matrices(20, 30, 10), "relu")
+    assert name_of(evidence(expected, torch.zeros(20, 30))) == "constant"
+
+
+def test_numbers_that_are_beyond_float16_are_clamped_or_nan():
+    clamped, broken = likely_cause(half_product(first_is(65504))), likely_cause(half_product(first_is(NAN)))
+    assert clamped is not None
+    assert broken is not None
+    assert "cut off" in clamped.why
+    assert "inf - inf" in broken.why
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
@@ -379,9 +572,26 @@ def test_no_answer_is_too_strange_to_be_looked_at(case, garbage):
         likely_cause(evidence(expected, garbage(case.shape), previous=expected.values))
 
 
+@pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE.keys())
+@pytest.mark.parametrize("activation", [None, "gelu"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (1, 9, 0), (5, 5, 5), (33, 17, 40)], ids=str)
+def test_no_product_is_too_strange_to_be_looked_at(sizes, dtype, activation, garbage):
+    for layouts in ((TRANSPOSED, TRANSPOSED), (row_pitch(50), every_other(0))):
+        expected = matmul.matmul(*matrices(*sizes, dtype, *layouts), activation)
+        likely_cause(evidence(expected, garbage(expected.values.shape), previous=expected.values))
+
+
 def test_a_known_mistake_is_told_in_float16_where_rounding_hides_it_from_the_rms():
     x = torch.randn(4000, generator=torch.Generator().manual_seed(1)).half()
     erf = torch.nn.functional.gelu(x.double()).half()
     chain = 0.5 * x * (1 + torch.tanh(0.79788456 * (x + 0.044715 * x * x * x)))
     assert likely_cause(evidence(gelu.gelu(x), erf)).name == "erf_form"
     assert likely_cause(evidence(gelu.gelu(x), chain)).name == "lower_precision"
+
+
+def test_infinity_everywhere_is_not_taken_for_a_missing_store():
+    found = likely_cause(everything_infinite())
+    assert found.name == "constant"
+    assert "too large for its dtype" in found.hint
+    assert "stored" in likely_cause(zeros()).hint

@@ -67,24 +67,24 @@ FOUND = {
         matmul("pass", decorator=f"@autotune_or_first({CONFIGURATIONS.replace('64', '8')}, key=[])\n"), "`BK` is 8",
     ),
     "a product": ("half_arithmetic", BODY + 1, kernel("x = tl.load(x_ptr + i)", "y = 2 * x"), "`x` is calculated with"),
-    "an exponential": (
-        "half_arithmetic", BODY, kernel("y = tl.exp(tl.load(x_ptr + i, mask=i < n))"),
-        "`tl.load(x_ptr + i, mask=i < n)`",
+    "a load in place": (
+        "half_arithmetic", BODY, kernel("y = 2 * tl.load(x_ptr + i, mask=i < n)"), "`tl.load(x_ptr + i, mask=i < n)`",
     ),
     "a method": ("half_arithmetic", BODY + 1, kernel("x = tl.load(x_ptr + i)", "y = x.sum()"), "`x`"),
-    "a comparison": (
-        "half_arithmetic", BODY + 1, kernel("x = tl.load(x_ptr + i)", "y = tl.where(x > 0, x, 0)"), "`x`",
-    ),
     "after a mask": (
         "half_arithmetic", BODY + 2,
-        kernel("x = tl.load(x_ptr + i)", "x = tl.where(i < n, x, 0)", "y = x - tl.max(x, axis=0)"), "`x`",
+        kernel("x = tl.load(x_ptr + i)", "x = tl.where(i < n, x, 0)", "y = x - 1"), "`x`",
     ),
     "a sum that is half": (
         "half_arithmetic", BODY + 1,
         kernel("total = tl.zeros((BLOCK,), tl.float16)", "total += tl.load(x_ptr + i)", "y = total"), "tl.load",
     ),
     "in a loop": (
-        "half_arithmetic", BODY + 1, kernel("for j in range(n):", "    y = -tl.load(x_ptr + j)"), "tl.load(x_ptr + j)",
+        "half_arithmetic", BODY + 1,
+        kernel("for j in range(n):", "    y = 1 - tl.load(x_ptr + j)"), "tl.load(x_ptr + j)",
+    ),
+    "a conversion to bfloat16": (
+        "half_type", BODY, kernel("y = tl.load(x_ptr + i).to(tl.bfloat16)"), "the bit patterns of bfloat16",
     ),
     "a block pointer": (
         "block_pointer", BODY, kernel("y = tl.load(tl.make_block_ptr(x_ptr, (n,), (1,), (0,), (BLOCK,), (0,)))"),
@@ -92,12 +92,17 @@ FOUND = {
     ),
     "autotune": (
         "many_configurations", 5, matmul("pass", decorator=f"@triton.autotune({CONFIGURATIONS}, key=[])\n"),
-        "these 2 configurations",
+        "several configurations",
     ),
     "autotune with a list of its own": (
         "many_configurations", 8,
         IMPORTS + f"\nCONFIGURATIONS = {CONFIGURATIONS}\n\n@triton.autotune(configs=CONFIGURATIONS, key=[])\n"
-        + MATMUL.format(default=""), "these 2 configurations",
+        + MATMUL.format(default=""), "several configurations",
+    ),
+    "autotune with a list that is built": (
+        "many_configurations", 5,
+        matmul("pass", decorator="@triton.autotune([triton.Config({'BM': m}) for m in (32, 64)], key=[])\n"),
+        "several configurations",
     ),
     "a rest that is dropped": (
         "empty_grid", LAUNCHED, launched("kernel[(n // SIZE,)](x, x, n, BLOCK=SIZE)"), "`n // SIZE` programs",
@@ -124,12 +129,18 @@ HARMLESS = {
     "a small tile without a dot": launched("kernel[(n,)](x, x, n, BLOCK=8)"),
     "widened at once": kernel("y = 2 * tl.load(x_ptr + i).to(tl.float32)"),
     "widened later": kernel("x = tl.load(x_ptr + i)", "x = x.to(tl.float32)", "y = tl.exp(x)"),
+    "divided": kernel("x = tl.load(x_ptr + i)", "y = x / 2"),
+    "its maximum subtracted": kernel("x = tl.load(x_ptr + i)", "y = x - tl.max(x, axis=0)"),
+    "multiplied by an argument": kernel("x = tl.load(x_ptr + i)", "y = x * n"),
+    "an index": kernel("j = tl.load(x_ptr + i) + 1", "y = tl.load(x_ptr + j)"),
+    "scratch memory from elsewhere": kernel("y = 1 - tl.load(x_ptr + i)")
+    + "\ndef f(x):\n    kernel[(1,)](KEPT[x.shape], x, 9, BLOCK=16)\n",
     "only copied": kernel("x = tl.load(x_ptr + i)", "y = tl.where(i < n, x, 0)"),
     "added to a float32 sum": kernel(
         "total = tl.zeros((BLOCK,), tl.float32)", "total += tl.load(x_ptr + i)", "y = total"
     ),
     "subtracted from a product": kernel("s = tl.dot(i, i)", "l = tl.load(x_ptr + i)", "y = tl.exp(s - l[:, None])"),
-    "float32 scratch memory": kernel("y = -tl.load(x_ptr + i)")
+    "float32 scratch memory": kernel("y = 1 - tl.load(x_ptr + i)")
     + "\ndef f(x):\n    sums = torch.zeros(9, dtype=torch.float32)\n    kernel[(1,)](sums, x, 9, BLOCK=16)\n",
     "an address": kernel("j = i * 2 + 1", "y = tl.load(x_ptr + j * n)"),
     "masks": kernel("inside = (i < n) & (i > 0)", "y = tl.load(x_ptr + i, mask=inside)"),
@@ -139,6 +150,7 @@ HARMLESS = {
         "pass", decorator=f"@triton.autotune({CONFIGURATIONS} if not interpret else [], key=[])\n"
     ),
     "rounded up": launched("kernel[(triton.cdiv(n, SIZE),)](x, x, n, BLOCK=SIZE)"),
+    "one more": launched("kernel[(n // SIZE + 1,)](x, x, n, BLOCK=SIZE)"),
     "rounded up by hand": launched("kernel[((n + SIZE - 1) // SIZE,)](x, x, n, BLOCK=SIZE)"),
     "rows": launched("kernel[(x.numel() // n,)](x, x, n, BLOCK=SIZE)"),
     "a row that is a tile": launched("kernel[(x.numel() // n,)](x, x, n, BLOCK=n)"),

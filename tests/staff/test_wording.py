@@ -76,6 +76,57 @@ def test_an_error_at_a_launch_says_what_triton_means(launch, words, grade, serve
     assert words in told(grade, tmp_path, "pass", launch)
 
 
+# A whole module, the verdict of its check, and what is said of it.
+MODULES = {
+    "import torch\n\n\ndef gelu(x):\n    return x.cuda()\n": ("fail", "this line wants a GPU"),
+    "import torch\n\n\ndef gelu(x):\n    return torch.empty(3, device='cuda:0')\n": ("fail", "this line wants a GPU"),
+    "def gelu(x):\n    assert x.numel() > 10**9, 'too small'\n": ("fail", "an assert of your own refuses this input"),
+    "import triton\n\nDEVICE = triton.runtime.driver.active.get_active_torch_device()\n": (
+        "fail", "this line asks for the GPU, and there is none here",
+    ),
+    "from ._autotune import autotune_or_first\n": ("fail", "no such file beside"),
+    "import my_kernels\n": ("fail", "imported with a dot"),
+    "X = open('tiles.json').read()\n": ("fail", "only the Python files of your folder"),
+    "def gelu(x):\n    # later\n": ("fail", "a comment is none"),
+    "def gelu(x, dim):\n    return x\n": ("fail", "the checks call gelu(x), and yours takes other arguments"),
+    "def gelu(*, x):\n    return x\n": ("fail", "the checks call gelu(x), and yours takes other arguments"),
+    "def gelu(x):\n    return inner()\n\n\ndef inner(y):\n    return y\n": ("fail", "missing 1 required positional"),
+    "def gelu_forward(x):\n    return x\n": ("todo", "there is a function `gelu_forward`"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("source", MODULES)
+def test_what_is_wrong_with_a_whole_module_is_said(source, grade, servers, tmp_path):
+    if servers.device == "cuda" and ("cuda" in source or "driver" in source):
+        pytest.skip("needs a machine without a GPU")
+    (tmp_path / "gelu.py").write_text(source)
+    [check] = grade(tmp_path, "gelu.sizes").checks
+    verdict, words = MODULES[source]
+    assert check.verdict == verdict
+    assert words in f"{check.message}\n{check.why}\n{check.hint}"
+
+
+def test_arguments_that_a_helper_lacks_are_not_taken_for_those_of_the_function(grade, tmp_path):
+    (tmp_path / "gelu.py").write_text("def gelu(x):\n    return inner()\n\n\ndef inner(y):\n    return y\n")
+    [check] = grade(tmp_path, "gelu.sizes").checks
+    assert "the checks call" not in check.why
+
+
+def test_after_two_checks_that_do_not_end_the_others_of_the_problem_are_not_tried(grade, servers, tmp_path):
+    (tmp_path / "gelu.py").write_text("def gelu(x):\n    while True:\n        pass\n")
+    (tmp_path / "softmax.py").write_text("def softmax(x):\n    return x\n")
+    servers.slack, kept = servers.slack / 40, servers.slack
+    try:
+        checks = grade(tmp_path, "gelu.sizes", "gelu.shapes", "gelu.layouts", "softmax.columns").checks
+        graded = grade(tmp_path, "gelu.sizes", "gelu.shapes", "gelu.layouts", staff=True).checks
+    finally:
+        servers.slack = kept
+    assert [check.verdict for check in checks] == ["timeout", "timeout", "timeout", "fail"]
+    assert [check.cause for check in checks[:3]] == [None, None, "not_tried"]
+    assert "ran out of time, the last in line" in checks[2].message
+    assert [check.cause for check in graded] == [None, None, None]
+
+
 @pytest.mark.parametrize("row", KNOWN_ERRORS, ids=[row[0] for row in KNOWN_ERRORS])
 def test_a_known_error_has_a_reason_and_a_next_step_and_is_found_before_any_other(row):
     part, why, hint = row

@@ -48,18 +48,18 @@ class Judge:
     staff: bool = False  # doubts open a review; in a self-check they are warnings
     options: str = ""  # of the command, to be given again when a check is replayed
     seeds: dict[str, int] = field(default_factory=dict)
-    timeouts: dict[str, list[Outcome]] = field(default_factory=dict)  # by problem
+    timeouts: dict[str, Outcome] = field(default_factory=dict)  # by check
     waited_s: float = 0.0  # for replies of the submission
 
     def note_timeout(self, check: str, outcome: Outcome) -> None:
         """Remember that a check ran out of time."""
-        known = self.timeouts.setdefault(check.partition(".")[0], [])
-        if outcome.verdict is Verdict.TIMEOUT and outcome not in known:
-            known.append(outcome)
+        if outcome.verdict is Verdict.TIMEOUT:
+            self.timeouts[check] = outcome
 
     def refusal(self, check: str) -> Outcome | None:
         """In a self-check: why this check is not tried, after two of its problem that did not end."""
-        known = self.timeouts.get(check.partition(".")[0], [])
+        problem = f"{check.partition('.')[0]}."
+        known = [outcome for other, outcome in self.timeouts.items() if other.startswith(problem) and other != check]
         if self.staff or len(known) < 2:
             return None
         where = f", the last in line {known[-1].where.line} of {known[-1].where.file}" if known[-1].where else ""

@@ -20,8 +20,8 @@ def without_leftovers():
     torch.cuda.empty_cache()
 
 
-def noise(*shape: int) -> torch.Tensor:
-    return torch.randn(shape, device="cuda", dtype=torch.bfloat16)
+def noise(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    return torch.randn(shape, device="cuda", dtype=dtype)
 
 
 def test_gelu_reaches_the_last_elements():
@@ -47,23 +47,25 @@ def test_softmax_reaches_the_last_rows(columns):
 
 @pytest.mark.parametrize("transposed", [False, True], ids=["a as it is", "a transposed"])
 @pytest.mark.parametrize("n", [40_000, 40_001])  # 40 001 bfloat16 numbers are not a multiple of 16 bytes
-def test_matmul_writes_over_two_to_the_31_elements(n, transposed):
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)  # by descriptors, by pointers
+def test_matmul_writes_over_two_to_the_31_elements(dtype, n, transposed):
     from solutions.matmul import matmul as solution
 
     m, k = PAST_INT32 // n + 1, 64
-    a = noise(k, m).t() if transposed else noise(m, k)
-    b = noise(k, n)
+    a = noise(k, m, dtype=dtype).t() if transposed else noise(m, k, dtype=dtype)
+    b = noise(k, n, dtype=dtype)
     c = solution(a, b)
     for rows in (slice(0, 16), slice(2**31 // n - 8, 2**31 // n + 8), slice(m - 16, None)):
         expected = matmul.matmul(a[rows].cpu(), b.cpu())
         assert expected.errors(c[rows].cpu()).within(expected.tolerance)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("k", [32_768, 32_769])
-def test_matmul_reads_over_two_to_the_31_elements(k):
+def test_matmul_reads_over_two_to_the_31_elements(k, dtype):
     from solutions.matmul import matmul as solution
 
-    a, b = noise(PAST_INT32 // k + 1, k), noise(k, 64)
+    a, b = noise(PAST_INT32 // k + 1, k, dtype=dtype), noise(k, 64, dtype=dtype)
     c = solution(a, b)
     for rows in (slice(0, 16), slice(a.shape[0] - 16, None)):
         expected = matmul.matmul(a[rows].cpu(), b.cpu())

@@ -115,6 +115,7 @@ def test_arguments_that_a_helper_lacks_are_not_taken_for_those_of_the_function(g
 def test_after_two_checks_that_do_not_end_the_others_of_the_problem_are_not_tried(grade, servers, tmp_path):
     (tmp_path / "gelu.py").write_text("def gelu(x):\n    while True:\n        pass\n")
     (tmp_path / "softmax.py").write_text("def softmax(x):\n    return x\n")
+    servers.ready()  # which measures how slow this machine is
     servers.slack, kept = servers.slack / 40, servers.slack
     try:
         checks = grade(tmp_path, "gelu.sizes", "gelu.shapes", "gelu.layouts", "softmax.columns").checks

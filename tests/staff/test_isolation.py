@@ -331,7 +331,7 @@ def test_a_wild_pointer_is_a_crash_with_the_line_for_staff(bad: Bad, wild: str) 
 @pytest.mark.parametrize(
     ("kernel_line", "words"),
     [
-        ("tl.store(out + (1 << 44), 1.0)", ("store outside every tensor", "mask this store")),
+        ("tl.store(out + (1 << 44), 1.0)", ("writes outside every tensor", "mask this store")),
         ("tl.store(out, tl.load(pointer + (1 << 44)))", ("reads outside every tensor", "mask this load")),
     ],
     ids=["store", "load"],

@@ -124,7 +124,8 @@ def _judge(
 
 def _finish(result: Result, rubric: Rubric, json: Path | None, staff: bool) -> None:
     from grader.judge.verdict import Verdict
-    from grader.terminal import make_console, show_result
+    from grader.summary import show_result
+    from grader.terminal import make_console
 
     if json:
         result.write(json)

@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 from grader.rubric import LIMIT_S, Rubric
-from grader.terminal import make_console, show_result
+from grader.summary import show_result
+from grader.terminal import make_console
 
 STAFF = Path(__file__).parent
 UNFINISHED = sorted(path.parent for path in (STAFF / "submissions" / "unfinished").glob("*/expect.yaml"))

@@ -1,8 +1,8 @@
 """Did the student write it? What PyTorch computed during a check, against what the problem allows.
 
-Operators that make room, copy, convert or move elements are set-up. Any other that gives floating-point numbers is
-arithmetic, and the problem's own operation is named as such. The runner tells which ones ran, and can be blinded: so
-this is evidence for people and decides nothing. In a self-check it is a warning, in grading it opens a review.
+Operators that make room, copy, convert or move elements are set-up. Any other that gives numbers is arithmetic, and the
+problem's own operation is named as such. The runner tells which ones ran, and can be blinded: so this is evidence for
+people and decides nothing. In a self-check it is a warning, in grading it opens a review.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ SET_UP = {
     "ones", "ones_like", "full", "full_like", "new_full", "fill", "zero", "scalar_tensor", "arange", "lift_fresh",
     "clone", "copy", "_to_copy", "_unsafe_view", "_reshape_copy", "resize", "set", "detach", "alias",
     "cat", "stack", "constant_pad_nd", "repeat", "index", "index_select", "gather", "take", "flip", "roll", "tril",
-    "triu", "select_backward", "slice_backward", "as_strided_scatter", "slice_scatter", "masked_fill", "where", "sum",
-    "_pin_memory",
+    "triu", "abs", "index_put", "scatter", "masked_scatter", "_local_scalar_dense", "select_backward", "slice_backward",
+    "as_strided_scatter", "slice_scatter", "masked_fill", "where", "sum", "_pin_memory",
 }  # fmt: skip
 
 MOST_NAMES = 6  # in the evidence

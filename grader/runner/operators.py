@@ -21,11 +21,11 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return False  # or torch imports its compiler for this, which takes seconds
 
     def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
-        """Carry the operator out; note it by its name if it gives floating-point numbers."""
+        """Carry the operator out; note it by its name if it gives numbers, or changes an argument and gives nothing."""
         result = function(*arguments, **(options or {}))
-        first = result[0] if isinstance(result, (tuple, list)) and result else result
-        name = function._schema.name
-        if isinstance(first, torch.Tensor) and first.is_floating_point() and not function.is_view:
+        touched, name = first_tensor([result, *arguments]), function._schema.name
+        is_view = function.is_view and name.startswith("aten::")  # of one that was added, nobody knows what it does
+        if touched is not None and touched.dtype != torch.bool and not is_view:
             noted = self.seen.setdefault(name, {"count": 0, "where": None})
             noted["where"] = noted["where"] or loading.line_in(self.folder)
             noted["count"] += 1
@@ -34,3 +34,11 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def count_launch(self, *what: object) -> None:
         """Called at each launch of a kernel: by the interpreter's watch, or by triton itself on a GPU."""
         self.launches += 1
+
+
+def first_tensor(thing: object) -> torch.Tensor | None:
+    """The first tensor in a nest of lists and tuples."""
+    if isinstance(thing, torch.Tensor):
+        return thing
+    inner = thing if isinstance(thing, (list, tuple)) else ()
+    return next((found for one in inner if (found := first_tensor(one)) is not None), None)

@@ -60,5 +60,6 @@ def describe(value: object, room: int) -> dict[str, Any]:
 
 def pack(value: Any) -> memoryview:
     """The elements of a tensor in row-major order, as bytes."""
-    plain = value.detach().contiguous().cpu().reshape(-1)
+    plain = value.detach().contiguous().cpu()
+    plain = plain.as_strided((plain.numel(),), (1,))  # a single element counts as contiguous, whatever its stride
     return plain.view(torch.uint8).numpy().data if plain.numel() else memoryview(b"")

@@ -36,6 +36,18 @@ def copied(x):
     return y
 """
 
+SHOW = """
+@triton.jit
+def show_kernel(target):
+    tl.store(target, 1.0)
+
+
+def shown():
+    show_kernel[(1,)](torch.zeros(1, device="cuda" if torch.cuda.is_available() else "cpu"))
+
+
+"""
+
 SCALED = """
 @triton.jit
 def gelu_kernel(source, target, count, BLOCK: tl.constexpr):
@@ -111,6 +123,37 @@ BORROWED = {
         "matmul.sizes", "def matmul(a, b, activation=None):\n    return (a[:, :, None] * b[None]).sum(1)",
         "no Triton kernel was launched", "mul",
     ),
+    "integers": (
+        "matmul.sizes",
+        SHOW + "def matmul(a, b, activation=None):\n    shown()\n"
+        "    whole = [(x.double() * 2**20).round().to(torch.int64) for x in (a, b)]\n"
+        "    return ((whole[0][:, :, None] * whole[1][None]).sum(1).double() / 2**40).to(a.dtype)",
+        "PyTorch computed a part", "mul",
+    ),
+    "complex numbers": (
+        "gelu.sizes",
+        SHOW + "def gelu(x):\n    shown()\n    z = torch.complex(x, x * 0)\n"
+        "    u = 1.5957691216057308 * (z + 0.044715 * z * z * z)\n"
+        "    return (z / (1 + torch.exp(-u))).real.contiguous()",
+        "PyTorch computed a part", "exp",
+    ),
+    "operators on lists": (
+        "gelu.sizes",
+        SHOW + "def gelu(x):\n    shown()\n    u = x.clone()\n    torch._foreach_pow_([u], 3)\n"
+        "    torch._foreach_mul_([u], 0.044715)\n    torch._foreach_add_([u], [x])\n"
+        "    torch._foreach_mul_([u], 1.5957691216057308)\n    torch._foreach_sigmoid_([u])\n"
+        "    torch._foreach_mul_([u], [x])\n    return u",
+        "PyTorch computed a part", "_foreach_sigmoid",
+    ),
+    "an operator that says it is a view": (
+        "matmul.sizes",
+        SHOW
+        + "LIBRARY = torch.library.Library('student', 'DEF')\n"
+        "LIBRARY.define('product(Tensor(a) a, Tensor b) -> Tensor(a)')\n"
+        "LIBRARY.impl('product', lambda a, b: a @ b, 'CPU')\nLIBRARY.impl('product', lambda a, b: a @ b, 'CUDA')\n\n\n"
+        "def matmul(a, b, activation=None):\n    shown()\n    return torch.ops.student.product(a, b)",
+        "PyTorch computed a part", "student::product",
+    ),
     "a compiler": (
         "matmul.sizes",
         "@torch.compile(backend='eager')\ndef product(a, b):\n    return a @ b\n\n\n"
@@ -125,6 +168,8 @@ HONEST = (
 
 def gelu(x):
     shape, count = x.shape, x.numel()
+    if not bool(torch.isfinite(x).all()):
+        raise ValueError("infinite")
     x = torch.nn.functional.pad(x.to(torch.float32).contiguous().reshape(-1), (0, 3))
     if bool(torch.isnan(x).any()):
         raise ValueError("NaN")

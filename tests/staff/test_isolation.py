@@ -328,6 +328,17 @@ def test_a_wild_pointer_is_a_crash_with_the_line_for_staff(bad: Bad, wild: str) 
     assert "in gelu" in check.detail
 
 
+def test_a_result_may_have_any_strides_also_where_it_has_one_element(bad: Bad) -> None:
+    strided = """
+    y = right(x)
+    wide = torch.empty(2 * y.numel(), dtype=y.dtype, device=y.device)
+    wide[::2] = y.flatten()
+    return wide[::2].view(y.shape)
+    """
+    check = bad.grade(calling(strided), "gelu.sizes")
+    assert check.verdict is Verdict.PASS, check.message
+
+
 @pytest.mark.parametrize(
     ("kernel_line", "words"),
     [

@@ -18,6 +18,7 @@ from grader.inspect.widening import unwidened
 LEAST_SIDE = 16  # of a tl.dot on a GPU (triton 3.6 and 3.7 want K >= 16 for half types; older ones every side)
 MOST_LOOKS = 20
 MOST_BYTES = 1_000_000
+MOST_NODES = 20_000  # of a syntax tree: the looks take longer than the tree is large
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ def _looks_at_file(path: Path) -> list[Look]:
         if not path.is_file() or path.stat().st_size > MOST_BYTES:
             return []
         module = Module(ast.parse(path.read_bytes()))
-        looks = [look for each in LOOKS for look in each(module)]
+        looks = [look for each in LOOKS for look in each(module)] if len(module.nodes) <= MOST_NODES else []
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     first = {(look.name, look.line): look for look in reversed(looks)}  # one of a kind for a line

@@ -118,10 +118,8 @@ def parse(header: object) -> Loaded | Answered | Raised:
         return _REPLY.validate_python(header)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
-        ours = (
-            first["loc"][:-1] if first["type"] == "extra_forbidden" else first["loc"]
-        )  # the rest is the runner's text
-        place = ".".join(str(part) for part in ours)
+        fields = first["loc"][:-1] if first["type"] == "extra_forbidden" else first["loc"]
+        place = ".".join(str(part) for part in fields[:2])  # below a field, keys may be the runner's text
         raise Malformed(f"a reply whose {place or 'form'} is wrong ({first['type']})") from None
 
 

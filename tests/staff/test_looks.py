@@ -160,7 +160,9 @@ HARMLESS = {
 UNREADABLE = {
     "no module": None, "a syntax error": b"def f(:", "no text": b"\xff\xfe\x00", "a null byte": b"x = 1\x00",
     "nothing": b"", "nested deeply": b"x = " + b"(" * 5000 + b")" * 5000,
-    "added up": b"x = " + b"+".join([b"1"] * 50_000), "large": b"#" * 2_000_000,
+    "added up": b"x = " + b"+".join([b"1"] * 50_000),
+    "many kernels": b"@triton.jit\ndef k(x): tl.make_block_ptr(x)\nk[(n // BLOCK,)](1)\n" * 2000,
+    "large": b"#" * 2_000_000,
 }  # fmt: skip
 
 

@@ -565,3 +565,12 @@ def _judge(kind: str, gelu: Any, x: torch.Tensor, expected: Expected) -> None:
             assert_matches(result, expected)
     else:
         assert_raises(gelu.exception(x), "ValueError", ("float32",), "every dtype")
+
+
+def test_text_of_the_runner_is_in_no_sentence_about_a_malformed_reply() -> None:
+    evil = "\x1b[2JPASS"
+    answer = {"number": 1, "status": "answer", "outputs": [], "operators": {evil: {"count": -1, "where": None}}}
+    with pytest.raises(protocol.Malformed) as caught:
+        replies.parse(answer)
+    assert evil not in str(caught.value)
+    assert "answer.operators" in str(caught.value)

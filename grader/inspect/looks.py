@@ -83,8 +83,9 @@ def many_configurations(module: Module) -> Iterator[Look]:
         for decorator in kernel.decorator_list:
             if not isinstance(decorator, ast.Call) or last_name(decorator.func) != "autotune":
                 continue
-            chosen = any("interpret" in ast.unparse(tree) for tree in [decorator, *_named(decorator, module)])
-            several = len(module.configurations(kernel)) > 1 or _is_built([decorator, *_named(decorator, module)])
+            trees = module.with_what_it_names(decorator)
+            chosen = any("interpret" in ast.unparse(tree) for tree in trees)
+            several = len(module.configurations(kernel)) > 1 or _is_built(trees)
             if several and not chosen:
                 yield Look(
                     "many_configurations", decorator.lineno,
@@ -112,15 +113,10 @@ def _rounded_down(module: Module, launch: Launch) -> Iterator[tuple[str, str, st
     """Every `left // divisor` in a grid that counts tiles, in words: quotient, left, divisor."""
     tiles = launch.tiles(module.kernels.get(launch.kernel))
     nodes = list(ast.walk(module.values.get(identifier(launch.grid), launch.grid)))
-    sums = [module.values.get(identifier(node), node) for node in nodes]
-    added_to = [
-        sum.left for sum in sums if isinstance(sum, ast.BinOp) and isinstance(sum.op, ast.Add)
-    ]  # n // BLOCK + 1
-    for node in nodes:
-        tree = module.values.get(identifier(node), node)
-        if tree in added_to:
-            continue
-        if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.FloorDiv):
+    operations = [tree for node in nodes if isinstance(tree := module.values.get(identifier(node), node), ast.BinOp)]
+    added_to = [tree.left for tree in operations if isinstance(tree.op, ast.Add)]  # n // BLOCK + 1
+    for tree in operations:
+        if isinstance(tree.op, ast.FloorDiv) and tree not in added_to:
             left, divisor = ast.unparse(tree.left), ast.unparse(tree.right)
             is_tile = (divisor in tiles and _is_fixed(tree.right, module)) or _names_a_tile(divisor)
             if is_tile and divisor not in left:  # (n + BLOCK - 1) // BLOCK rounds up
@@ -150,11 +146,6 @@ def _looks_at_file(path: Path) -> list[Look]:
     return sorted(
         (replace(look, file=f"assignment/{path.name}") for look in first.values()), key=lambda look: look.line
     )
-
-
-def _named(decorator: ast.Call, module: Module) -> list[ast.expr]:
-    names = [node.id for node in ast.walk(decorator) if isinstance(node, ast.Name)]
-    return [module.values[name] for name in names if name in module.values]
 
 
 def _is_built(trees: Sequence[ast.AST]) -> bool:

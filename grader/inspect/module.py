@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +20,8 @@ class Launch:
     def given(self, kernel: ast.FunctionDef) -> dict[str, ast.expr]:
         """What each parameter of the kernel gets."""
         names = [argument.arg for argument in kernel.args.args]
-        by_place = dict(zip(names, self.call.args, strict=False))
+        known = itertools.takewhile(lambda one: not isinstance(one, ast.Starred), self.call.args)  # then nobody counts
+        by_place = dict(zip(names, known, strict=False))
         return by_place | {keyword.arg: keyword.value for keyword in self.call.keywords if keyword.arg}
 
     def tiles(self, kernel: ast.FunctionDef | None) -> set[str]:
@@ -35,7 +37,6 @@ class Module:
     """A parsed module, and what the looks ask of it."""
 
     def __init__(self, tree: ast.Module) -> None:
-        self.tree = tree
         self.nodes = list(ast.walk(tree))
 
     @cached_property
@@ -74,12 +75,14 @@ class Module:
 
     def configurations(self, kernel: ast.FunctionDef) -> list[ast.Call]:
         """The `triton.Config(...)` in the kernel's decorators, or in the list that they name."""
-        trees: list[ast.AST] = list(kernel.decorator_list)
-        for decorator in kernel.decorator_list:
-            names = [node.id for node in ast.walk(decorator) if isinstance(node, ast.Name)]
-            trees += [self.values[name] for name in names if name in self.values]
+        trees = [tree for decorator in kernel.decorator_list for tree in self.with_what_it_names(decorator)]
         calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
         return [call for call in calls if last_name(call.func) == "Config"]
+
+    def with_what_it_names(self, tree: ast.expr) -> list[ast.expr]:
+        """An expression, and the values of the names in it."""
+        names = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
+        return [tree, *(self.values[name] for name in names if name in self.values)]
 
     def of_the_inputs(self, kernel: ast.FunctionDef) -> set[str]:
         """The parameters of the kernel that get a function's own argument, or a tensor made like one.

@@ -23,7 +23,7 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
         """Carry the operator out; note it by its name if it gives numbers, or changes an argument and gives nothing."""
         result = function(*arguments, **(options or {}))
-        touched, name = first_tensor([result, *arguments]), function._schema.name
+        touched, name = first_tensor(arguments if result is None else result), function._schema.name
         is_view = function.is_view and name.startswith("aten::")  # of one that was added, nobody knows what it does
         if touched is not None and touched.dtype != torch.bool and not is_view:
             noted = self.seen.setdefault(name, {"count": 0, "where": None})

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 import triton.runtime.interpreter as interpreter
 from numpy.typing import NDArray
+from triton._C import libtriton
 
 REPORTS = 8  # accesses described in a reply
 POISON = {2: 0x7FC1, 4: 0x7FC0DEAD, 8: 0x7FF8DEADDEADDEAD}  # bits of a NaN; also in grader/judge/memory.py
@@ -95,7 +96,7 @@ class Watch:
 
     def install(self) -> None:
         """Stand between Triton's interpreter and memory. The names are those of triton 3.6 and 3.7."""
-        native, builder = interpreter._interpreter, interpreter.interpreter_builder
+        native, builder = libtriton.interpreter, interpreter.interpreter_builder  # never another watch
         arguments_on_host = interpreter.GridExecutor._init_args_hst
 
         def init_args_hst(executor: Any, args_dev: Any, kwargs: Any) -> Any:

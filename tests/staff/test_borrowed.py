@@ -168,7 +168,7 @@ HONEST = (
 
 def gelu(x):
     shape, count = x.shape, x.numel()
-    if not bool(torch.isfinite(x).all()):
+    if not bool(torch.isfinite(x).all()) or not torch.equal(x, x):
         raise ValueError("infinite")
     x = torch.nn.functional.pad(x.to(torch.float32).contiguous().reshape(-1), (0, 3))
     if bool(torch.isnan(x).any()):

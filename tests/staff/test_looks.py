@@ -125,6 +125,7 @@ FOUND = {
 HARMLESS = {
     "a tile of 16": matmul("kernel[(1,)](a, b, a, 8, BM=16, BK=16)"),
     "a small size that is no tile": matmul("kernel[(1,)](a, b, a, 8, 16, 16)"),
+    "strides that are unpacked": matmul("kernel[(1,)](a, b, *a.stride(), 8, 8, 16)"),
     "a size that nobody knows": matmul("kernel[(1,)](a, b, a, 8, 16, a.shape[1])"),
     "a small tile without a dot": launched("kernel[(n,)](x, x, n, BLOCK=8)"),
     "widened at once": kernel("y = 2 * tl.load(x_ptr + i).to(tl.float32)"),

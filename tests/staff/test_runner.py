@@ -223,6 +223,32 @@ def test_the_runner_can_be_read_in_one_sitting() -> None:
     assert sum(lines.values()) < MOST_LINES, lines
 
 
+def test_a_second_watch_takes_the_place_of_the_first(tmp_path: Path) -> None:
+    """As under `pytest --here`, where all checks run in one process: the first would take new tensors for none."""
+    program = f"""
+    import sys
+    sys.path.insert(0, {str(RUNNER_FOLDER)!r})
+    import torch, triton, watch
+    import triton.language as tl
+
+    @triton.jit
+    def kernel(x):
+        tl.load(x + 1000)
+
+    watches = [watch.Watch(lambda: None) for _ in range(2)]
+    for one in watches:
+        one.install()
+    kernel[(1,)](torch.zeros(1))
+    print([len(one.reports) for one in watches])
+    """
+    (tmp_path / "program.py").write_text(textwrap.dedent(program))
+    environment = os.environ | {"TRITON_INTERPRET": "1"}
+    ended = subprocess.run(
+        [sys.executable, str(tmp_path / "program.py")], capture_output=True, text=True, timeout=120, env=environment
+    )
+    assert ended.stdout.splitlines() == ["[0, 1]"], ended
+
+
 def test_the_judge_never_imports_triton(tmp_path: Path) -> None:
     program = """
     import sys

@@ -10,18 +10,22 @@ import os
 import shlex
 import sys
 import traceback
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from grader.closest import closest
-from grader.doctor import Machine, can_run_kernels, examine, render, uses_gpu
+from grader.doctor import Machine, can_run_kernels, confinement, examine, render, uses_gpu
 from grader.judge.output import clean
 from grader.judge.server import RunnerBroken
 from grader.judge.servers import Servers
 from grader.judge.snapshot import Refused, Snapshot
 from grader.rubric import Rubric, RubricError
+from grader.sandbox.bubblewrap import Bubblewrap
+from grader.sandbox.levels import Device, Unconfined
+from grader.sandbox.obstacles import why_not_confined
 
 if TYPE_CHECKING:
     from grader.result import Result
@@ -36,6 +40,10 @@ app = typer.Typer(add_completion=False, no_args_is_help=False, pretty_exceptions
 Names = Annotated[
     list[str] | None, typer.Argument(metavar="[PROBLEM[.CHECK]]...", help="what to check; all by default")
 ]
+OnDevice = Annotated[
+    Literal["cpu", "cuda"] | None,
+    typer.Option("--device", help="cpu: interpreted; by default a GPU if there is one"),
+]
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="also write the result as JSON")]
 
 
@@ -44,23 +52,30 @@ def check(
     names: Names = None,
     submission: Annotated[Path, typer.Option(help="folder with the modules")] = STUBS,
     seed: Annotated[int | None, typer.Option(min=0, help="draw the inputs from this seed")] = None,
+    device: OnDevice = None,
+    sandbox: Annotated[bool, typer.Option("--sandbox", help="confine the code, as staff do")] = False,
     json: Json = None,
 ) -> None:
     """Run the public checks on assignment/ (the default command).
 
     Examples: check; check softmax; check softmax.layouts --seed 7; check gelu --submission solutions --json result.json
     """
-    run(tuple(names or ()), submission, seed, json, staff=False)
+    Command(tuple(names or ()), submission, seed, device, sandbox, json, staff=False).run()
 
 
 @app.command()
 def grade(
     submission: Annotated[Path, typer.Argument(help="folder with the modules, or with a folder assignment")],
+    device: OnDevice = None,
+    unsafe_no_sandbox: Annotated[
+        bool, typer.Option("--unsafe-no-sandbox", help="run its code with your rights; the result says so")
+    ] = False,
     json: Json = None,
 ) -> None:
-    """Staff: run public and hidden checks on one submission."""
-    print("UNCONFINED: this submission's code runs with your rights; results say so.", file=sys.stderr)
-    run((), submission, None, json, staff=True)
+    """Staff: run public and hidden checks on one submission, confined."""
+    if unsafe_no_sandbox:
+        print("UNCONFINED: this submission's code runs with your rights; results say so.", file=sys.stderr)
+    Command((), submission, None, device, not unsafe_no_sandbox, json, staff=True).run()
 
 
 @app.command()
@@ -68,58 +83,84 @@ def doctor() -> None:
     """Say what this machine can run, and what to do about the rest."""
     from grader.terminal import make_console
 
-    findings = examine(Machine.here())
+    findings = [*examine(Machine.here()), confinement(why_not_confined())]
     render(findings, make_console())
     raise typer.Exit(FAILED if any(finding.level == "problem" for finding in findings) else PASSED)
 
 
-def run(names: tuple[str, ...], submission: Path, seed: int | None, json: Path | None, staff: bool) -> None:
-    """Run checks and show the result; ends the command with its exit code."""
-    rubric = _rubric()
-    _refuse_unknown(names, rubric)
-    _refuse_paths(submission, json)
-    machine = Machine.here()
-    cannot_run = can_run_kernels(machine)
-    servers = Servers("cuda" if uses_gpu(machine) else "cpu")
-    if not cannot_run:
-        servers.start()  # imports torch while this process does
-    snapshot = None
-    try:
-        snapshot = Snapshot.of(submission)
-        result = _judge(rubric, names, submission, snapshot, seed, servers, cannot_run, staff)
-    except Refused as error:
-        print(f"The submission is refused: {clean(str(error))}.", file=sys.stderr)
-        raise typer.Exit(FAILED) from None
-    except KeyboardInterrupt:
-        print("Stopped before the first check.", file=sys.stderr)
-        raise typer.Exit(STOPPED) from None
-    finally:
-        servers.close()
-        if snapshot:
+@dataclass(frozen=True)
+class Command:
+    """One run of checks as a command asks for it."""
+
+    names: tuple[str, ...]
+    submission: Path
+    seed: int | None
+    device: Device | None  # None: a GPU if there is one
+    confined: bool
+    json: Path | None
+    staff: bool
+
+    def run(self) -> None:
+        """Run checks and show the result; ends the command with its exit code."""
+        rubric = _rubric()
+        _refuse_unknown(self.names, rubric)
+        _refuse_paths(self.submission, self.json)
+        machine = _machine_for(self.device)
+        if self.confined and (obstacle := why_not_confined()):
+            print(f"Submissions cannot be confined here: {obstacle.sentence}.\n-> {obstacle.remedy}", file=sys.stderr)
+            raise typer.Exit(OURS)
+        try:
+            snapshot = Snapshot.of(self.submission)
+        except Refused as error:
+            print(f"The submission is refused: {clean(str(error))}.", file=sys.stderr)
+            raise typer.Exit(FAILED) from None
+        sandbox = Bubblewrap(snapshot.folder) if self.confined else Unconfined()
+        servers = Servers.on(machine, sandbox)
+        try:
+            result = self._judge(rubric, snapshot, servers, can_run_kernels(machine))
+        except KeyboardInterrupt:
+            print("Stopped before the first check.", file=sys.stderr)
+            raise typer.Exit(STOPPED) from None
+        except RunnerBroken as error:
+            print(f"The grader itself failed: {error}", file=sys.stderr)
+            raise typer.Exit(OURS) from None
+        finally:
+            servers.close()
             snapshot.remove()
-    _finish(result, rubric, json, staff)
+        _finish(result, rubric, self.json, self.staff)
+
+    def _judge(self, rubric: Rubric, snapshot: Snapshot, servers: Servers, cannot_run: str | None) -> Result:
+        if not cannot_run:
+            servers.start()  # imports torch while this process does
+        _note("importing torch ...")
+        from grader.judge.plugin import Judge
+        from grader.judge.run import JudgeFailed, Selection, run_checks
+        from grader.terminal import Progress, make_console
+
+        _note("")
+        gc.enable()  # see grader/__main__.py
+        judge = Judge(snapshot, servers, rubric, self.seed, cannot_run, staff=self.staff, options=self._options())
+        checks = Selection(self.names, hidden=self.staff).checks(rubric)
+        try:
+            with Progress(make_console(), rubric) as progress:
+                return run_checks(judge, checks, progress, clean(self.submission.resolve().name))
+        except JudgeFailed as error:
+            print(f"The grader itself failed: {error}", file=sys.stderr)
+            raise typer.Exit(OURS) from None
+
+    def _options(self) -> str:
+        """What a command that replays one check needs besides."""
+        words = [] if self.submission == STUBS else ["--submission", shlex.quote(clean(str(self.submission)))]
+        words += ["--device", self.device] if self.device else []
+        return "".join(f" {word}" for word in [*words, *(["--sandbox"] if self.confined and not self.staff else [])])
 
 
-def _judge(
-    rubric: Rubric, names: tuple[str, ...], submission: Path, snapshot: Snapshot, seed: int | None, servers: Servers,
-    cannot_run: str | None, staff: bool,
-) -> Result:  # fmt: skip
-    _note("importing torch ...")
-    from grader.judge.plugin import Judge
-    from grader.judge.run import JudgeFailed, Selection, run_checks
-    from grader.terminal import Progress, make_console
-
-    _note("")
-    gc.enable()  # see grader/__main__.py
-    options = "" if submission == STUBS else f" --submission {shlex.quote(clean(str(submission)))}"
-    judge = Judge(snapshot, servers.device, servers, rubric, seed, cannot_run, staff=staff, options=options)
-    checks = Selection(names, hidden=staff).checks(rubric)
-    try:
-        with Progress(make_console(), rubric) as progress:
-            return run_checks(judge, checks, progress, clean(submission.resolve().name))
-    except (JudgeFailed, RunnerBroken) as error:
-        print(f"The grader itself failed: {error}", file=sys.stderr)
-        raise typer.Exit(OURS) from None
+def _machine_for(device: Device | None) -> Machine:
+    """This machine, without its GPU where the CPU is asked for; refuses a GPU that cannot be used."""
+    machine = Machine.here()
+    if device == "cuda" and not uses_gpu(machine):
+        _usage("there is no GPU here that torch can use: `python -m grader doctor` says why")
+    return replace(machine, gpus=()) if device == "cpu" else machine
 
 
 def _finish(result: Result, rubric: Rubric, json: Path | None, staff: bool) -> None:

@@ -14,6 +14,7 @@ import platform
 import re
 import shutil
 import sysconfig
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
@@ -23,6 +24,8 @@ from typing import Literal
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from grader.sandbox.obstacles import Obstacle
 
 TORCH, TRITON = "2.13.0", "3.7.1"  # the pins of pyproject.toml
 TESTED_PAIRS = (((2, 13), (3, 7, 1)), ((2, 11), (3, 6, 0)))  # torch major.minor, triton
@@ -46,6 +49,7 @@ class Gpu:
     capability: tuple[int, int]  # compute capability: (9, 0) on an H100
     shared_bytes: int  # the most shared memory that one block can ask for ("opt-in")
     memory_bytes: int
+    uuid: str = ""  # "GPU-…": the one name that means the same to every library
 
 
 @dataclass(frozen=True)
@@ -114,6 +118,16 @@ def uses_gpu(machine: Machine) -> bool:
     """Whether kernels run on a GPU: one is visible, and both torch and the driver can use it."""
     linux_torch = machine.system == "Linux" and machine.torch is not None
     return linux_torch and bool(machine.gpus) and not any(_gpu_out_of_reach(machine))
+
+
+def confinement(obstacle: Obstacle | None) -> Finding:
+    """Whether submissions can be confined here, after a trial; only staff need it."""
+    if obstacle is None:
+        return Finding("ok", "Submissions can be confined (bubblewrap): `grade` runs here.")
+    sentence = (
+        f"Submissions cannot be confined here: {obstacle.sentence}. `grade` refuses to run; `check` needs no sandbox."
+    )
+    return Finding("note", sentence, obstacle.remedy)
 
 
 def render(findings: list[Finding], console: Console) -> None:
@@ -298,6 +312,8 @@ def _describe(cuda: ctypes.CDLL, index: int) -> Gpu:
     cuda.cuDeviceGet(ctypes.byref(device), index)
     cuda.cuDeviceGetName(name, len(name) - 1, device)
     cuda.cuDeviceTotalMem_v2(ctypes.byref(memory), device)
+    identity = (ctypes.c_uint8 * 16)()
+    cuda.cuDeviceGetUuid(identity, device)
 
     def attribute(number: int) -> int:  # numbers of CUdevice_attribute in cuda.h
         value = ctypes.c_int()
@@ -309,4 +325,5 @@ def _describe(cuda: ctypes.CDLL, index: int) -> Gpu:
         (attribute(75), attribute(76)),
         shared_bytes=attribute(97),
         memory_bytes=memory.value,
+        uuid=f"GPU-{uuid.UUID(bytes=bytes(identity))}",
     )

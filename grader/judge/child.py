@@ -126,8 +126,9 @@ class RunnerChild:
     def _overdue(self, of_s: float) -> Outcome:
         """The verdict on a process that does not answer, with the line where it is, by its own word."""
         with contextlib.suppress(ProcessLookupError, PermissionError):  # it is gone, or runs a set-user-id program
-            os.kill(self.line.pid, signal.SIGUSR1)
-            time.sleep(STACK_S)
+            if self.line.process:
+                os.kill(self.line.process, signal.SIGUSR1)
+                time.sleep(STACK_S)
         where = self._last_line()
         return Outcome(
             Verdict.TIMEOUT,
@@ -144,8 +145,24 @@ class RunnerChild:
                 return Where(f"assignment/{path.removeprefix(self.folder + '/')}", int(line))
         return None
 
+    def _excessive(self, what: str) -> Outcome:
+        """The verdict on a process that the watchdog has killed."""
+        limits = self.server.limits
+        if what == "memory":
+            return Outcome(
+                Verdict.OUT_OF_MEMORY,
+                f"your code took more than the {limits.memory_bytes / 2**30:.0f} GiB of memory that it may have",
+                hint="allocate the answer and little else: print the shapes before you allocate",
+            )
+        return Outcome(
+            Verdict.CRASH, f"your code had more than {limits.processes} processes and threads",
+            hint="start none: a kernel needs no process of its own",
+        )  # fmt: skip
+
     def _obituary(self) -> Outcome:
         """The verdict on a process that went away, with the words for how it did."""
+        if self.server.excess:
+            return self._excessive(self.server.excess)
         ended = self.ended or self.server.how_ended(self.line.pid, 2.0) or {}
         if "code" in ended and ended["code"] != CONNECTION_LOST:
             return Outcome(

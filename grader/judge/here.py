@@ -13,9 +13,9 @@ import pytest
 
 from grader.judge import replies
 from grader.judge.replies import Answered, Loaded, Raised
-from grader.judge.server import RUNNER_FOLDER
 from grader.judge.submission import CheckProcess
 from grader.judge.verdict import Outcome, Verdict
+from grader.sandbox.levels import RUNNER_FOLDER
 
 
 def reexecute(config: pytest.Config) -> None:

@@ -29,6 +29,7 @@ from grader.judge.snapshot import Refused, Snapshot
 from grader.judge.submission import CheckProcess, Submission
 from grader.judge.verdict import Outcome, Verdict
 from grader.rubric import LIMIT_S, Rubric, Visibility
+from grader.sandbox.levels import Device
 
 HERE = "--here: your code runs in this process, unguarded, for breakpoints and prints. Nothing below is a verdict."
 JUDGE_TIMEOUT_S = 300.0  # beyond a check's own limit: starting the runner, and our own comparison
@@ -39,7 +40,6 @@ class Judge:
     """What one run needs to know. Commands make one; a plain pytest run makes its own."""
 
     submission: Snapshot
-    device: str  # "cpu" (the interpreter) or "cuda"
     servers: Servers
     rubric: Rubric
     seed: int | None = None  # None: from the operating system's entropy, anew for each check
@@ -50,6 +50,11 @@ class Judge:
     seeds: dict[str, int] = field(default_factory=dict)
     timeouts: dict[str, Outcome] = field(default_factory=dict)  # by check
     waited_s: float = 0.0  # for replies of the submission
+
+    @property
+    def device(self) -> Device:
+        """Where kernels run: "cpu" (the interpreter) or "cuda"."""
+        return self.servers.device
 
     def note_timeout(self, check: str, outcome: Outcome) -> None:
         """Remember that a check ran out of time."""
@@ -121,11 +126,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "precision: this check's cases fail the next lower precision")
     if JUDGE not in config.stash:
         machine = Machine.here()
-        device = "cuda" if uses_gpu(machine) else "cpu"
         config.stash[JUDGE] = Judge(
             submission=_snapshot(config.rootpath / config.getini("submission")),
-            device=device,
-            servers=Servers(device),
+            servers=Servers.on(machine),
             rubric=Rubric.read(),
             seed=config.getoption("--seed"),
             cannot_run=can_run_kernels(machine),

@@ -127,7 +127,7 @@ def run_checks(judge: Judge, checks: Sequence[str], listener: Listener, submissi
     results = tuple(
         conclude(judge, check, by_check[check], runs[check]) for check in recorder.titles if check in by_check
     )
-    device = torch.cuda.get_device_name() if judge.device == "cuda" else "cpu (Triton's interpreter)"
+    device = judge.servers.gpu.name if judge.servers.gpu else "cpu (Triton's interpreter)"
     versions = {"torch": torch.__version__, "triton": "none", "numpy": "none"}
     return result.Result(
         assignment=judge.rubric.public.assignment,
@@ -138,7 +138,7 @@ def run_checks(judge: Judge, checks: Sequence[str], listener: Listener, submissi
             rubric_sha256=judge.rubric.sha256,
         ),
         target=result.Target(
-            device=device, python=platform.python_version(), sandbox="none",
+            device=device, python=platform.python_version(), sandbox=judge.servers.sandbox.level,
             **(versions if judge.cannot_run else judge.servers.versions),
         ),
         score=total(results, stopped=recorder.stopped),

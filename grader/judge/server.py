@@ -5,25 +5,25 @@ Imports no torch: a command starts the server first, and its imports run beside 
 
 from __future__ import annotations
 
+import contextlib
 import os
-import shutil
+import signal
 import socket
 import subprocess
-import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from grader.judge.output import OutputPipe
-from grader.judge.processes import kill_descendants
 from grader.runner import protocol
+from grader.sandbox.levels import Device, Sandbox
+from grader.sandbox.limits import Limits, Watchdog
+from grader.sandbox.processes import descendants, inner_pid, kill_descendants
 
-RUNNER_FOLDER = Path(__file__).resolve().parent.parent / "runner"
 START_LIMIT_S = 180.0  # torch from a cold disk
 SERVER_LIMIT_S = 20.0  # for the server itself to fork
 LOOK_LIMIT_S = 5.0  # for the server itself to look for a child
-KEPT_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_HOME", "TRITON_LIBCUDA_PATH", "CC")
+END_LIMIT_S = 10.0  # for the kernel to end a killed sandbox; a process stuck in a driver cannot be killed
 
 
 class RunnerBroken(Exception):
@@ -34,46 +34,37 @@ class RunnerBroken(Exception):
 class Line:
     """The judge's ends of one child: its process, the conversation, and what it prints."""
 
-    pid: int
+    pid: int  # as the server knows it
+    process: int  # as the judge does
     conversation: socket.socket
     output: OutputPipe
     errors: OutputPipe
 
 
 class RunnerServer:
-    """The process that imports torch and triton once and forks a child for each check."""
+    """The process that imports torch and triton once and forks children."""
 
-    def __init__(self, process: subprocess.Popen[bytes], control: socket.socket, scratch: Path, errors: OutputPipe):
-        self.process, self.control, self.scratch, self.errors = process, control, scratch, errors
+    def __init__(self, device: Device, sandbox: Sandbox, gpu: str = "") -> None:
+        """Start a server for `device`, for "cuda" on the GPU of this UUID. Does not wait for it."""
+        self.device, self.sandbox, self.limits = device, sandbox, Limits.for_device(device)
         self.versions: dict[str, str] = {}
-        self.limits = ""  # resource limits, once it is ready
+        self.errors = OutputPipe()
+        self.control, theirs = socket.socketpair()
+        try:
+            self.process = sandbox.start(device, gpu, theirs.fileno(), self.errors.write)
+        finally:
+            theirs.close()
+            self.errors.close_write()
+        self.leader = self.process.pid  # the server's own process, once it is ready
+        self.watchdog: Watchdog | None = None
+        self.rlimits = ""  # once it is ready
         self.silent = False  # a submission can stop the server: one that has not answered is not asked again
-
-    @classmethod
-    def start(cls, device: str) -> RunnerServer:
-        """Start a server for `device` ("cpu": the interpreter, or "cuda"), without waiting for it."""
-        ours, theirs = socket.socketpair()
-        scratch = Path(tempfile.mkdtemp(prefix="runner-"))
-        errors = OutputPipe()
-        process = subprocess.Popen(
-            [sys.executable, "-I", "-B", "-u", str(RUNNER_FOLDER), str(theirs.fileno()), device],
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=errors.write,
-            stderr=errors.write,
-            cwd=scratch,
-            env=_environment(device, scratch),
-            start_new_session=True,
-        )
-        theirs.close()
-        errors.close_write()
-        return cls(process, ours, scratch, errors)
 
     def await_ready(self) -> dict[str, str]:
         """Wait until the server has imported everything; its versions of torch, triton and numpy."""
         if not self.versions:
             hello = self._hear(START_LIMIT_S)
-            self.limits = self._limits_now()
+            self._take_hold()
             self.versions = {name: str(hello.get(name)) for name in ("torch", "triton", "numpy")}
         return self.versions
 
@@ -93,7 +84,9 @@ class RunnerServer:
             theirs.close()
             output.close_write()
             errors.close_write()
-        return Line(pid, ours, output, errors)
+        assert self.watchdog
+        self.watchdog.forget()
+        return Line(pid, self._seen_from_here(pid), ours, output, errors)
 
     def how_ended(self, pid: int, seconds: float) -> dict[str, int] | None:
         """How a child ended, by the server's word: for messages only."""
@@ -108,28 +101,62 @@ class RunnerServer:
 
     def end(self, pid: int) -> None:
         """Kill a child, and everything that it or an earlier one has started."""
-        kill_descendants(self.process.pid)
+        if not kill_descendants(self.leader):
+            self.silent = True  # something forks faster than it can be killed: it goes with the whole server
         if self.sound:
             self.how_ended(pid, 1.0)
 
     @property
     def sound(self) -> bool:
         """Whether it lives, answers, and has the limits that it was started with: a child can change its parent's."""
-        return not self.silent and self.process.poll() is None and self.limits in ("", self._limits_now())
+        return not self.silent and self.process.poll() is None and self.rlimits in ("", self._rlimits_now())
 
-    def _limits_now(self) -> str:
+    @property
+    def excess(self) -> str | None:
+        """What the last child took too much of: "memory" or "processes"."""
+        return self.watchdog.excess if self.watchdog else None
+
+    def _take_hold(self) -> None:
+        """Find the server's own process, before it has forked any other, and limit it and all that follow."""
+        if self.sandbox.level == "bwrap":
+            inside = [pid for pid in descendants(self.process.pid) if inner_pid(pid) == 1]
+            if len(inside) != 1:
+                raise RunnerBroken("the sandbox has no first process")
+            [self.leader] = inside
         try:
-            return Path(f"/proc/{self.process.pid}/limits").read_text()
+            self.limits.apply(self.leader, self.sandbox.level)
+        except OSError as error:
+            raise RunnerBroken(f"the runner's limits cannot be set: {error}") from None
+        self.rlimits = self._rlimits_now()
+        self.watchdog = Watchdog(self.leader, self.limits)
+
+    def _seen_from_here(self, pid: int) -> int:
+        """The child's number among the judge's processes."""
+        found = [process for process in descendants(self.leader) if inner_pid(process) == pid]
+        return found[0] if found else 0
+
+    def _rlimits_now(self) -> str:
+        try:
+            return Path(f"/proc/{self.leader}/limits").read_text()
         except OSError:
             return "gone"
 
     def close(self) -> None:
-        """Kill the server and everything below it, and remove its scratch folder."""
-        kill_descendants(self.process.pid)
-        self.process.kill()
-        self.process.wait()
+        """Kill the server and everything below it, and remove what it has left."""
+        if self.watchdog:
+            self.watchdog.close()
+        if self.sandbox.level == "none":
+            kill_descendants(self.leader)
+        if self.process.poll() is None:  # then nobody else can have its number yet
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.leader, signal.SIGKILL)  # the first process of a sandbox takes all others with it
         self.control.close()
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        try:
+            self.process.wait(END_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            raise RunnerBroken("a process of the submission cannot be killed: is it stuck in a driver?") from None
+        finally:
+            self.sandbox.clean()
 
     def _hear(self, seconds: float) -> dict[str, object]:
         try:
@@ -140,14 +167,3 @@ class RunnerServer:
         if not isinstance(message, dict):
             raise RunnerBroken("the runner's server sent no object")
         return message
-
-
-def _environment(device: str, scratch: Path) -> dict[str, str]:
-    """All that a submission sees of the environment."""
-    kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
-    interpreter = {"TRITON_INTERPRET": "1"} if device == "cpu" else {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    return kept | interpreter | {
-        "HOME": str(scratch), "TMPDIR": str(scratch), "USER": "runner", "LANG": "C.UTF-8",
-        "XDG_CACHE_HOME": f"{scratch}/cache", "TRITON_CACHE_DIR": f"{scratch}/cache/triton",
-        "OMP_NUM_THREADS": "1",
-    }  # fmt: skip

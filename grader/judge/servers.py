@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 
+from grader.doctor import Gpu, Machine, uses_gpu
 from grader.judge.server import RunnerBroken, RunnerServer
+from grader.sandbox.levels import Device, Sandbox, Unconfined
 
 PROBE_LIMIT_S = 120.0  # a cold compiler on a GPU
 PROBE_S = {"cpu": 0.1, "cuda": 1.0}  # on the machines of docs/measurements.md
@@ -14,18 +16,25 @@ MOST_SLACK = 8.0  # limits are stretched by the probe's time, but never more tha
 class Servers:
     """Owns at most one server at a time."""
 
-    def __init__(self, device: str) -> None:
-        self.device = device
+    def __init__(self, gpu: Gpu | None = None, sandbox: Sandbox | None = None) -> None:
+        """For kernels on a GPU, or interpreted without one; unconfined without a sandbox."""
+        self.gpu, self.sandbox = gpu, sandbox or Unconfined()
+        self.device: Device = "cuda" if gpu else "cpu"
         self.slack = 1.0  # by how much this machine is slower than the one that limits were set on
         self.versions: dict[str, str] = {}  # of torch, triton and numpy, once a server is ready
         self._server: RunnerServer | None = None
         self._probed = False
 
+    @classmethod
+    def on(cls, machine: Machine, sandbox: Sandbox | None = None) -> Servers:
+        """For kernels on a machine's first GPU, or interpreted where it cannot be used."""
+        return cls(machine.gpus[0] if uses_gpu(machine) else None, sandbox)
+
     def start(self) -> RunnerServer:
         """The living server; a new one where there is none. Does not wait for it."""
         if self._server is None or not self._server.sound:
             self.close()
-            self._server = RunnerServer.start(self.device)
+            self._server = RunnerServer(self.device, self.sandbox, self.gpu.uuid if self.gpu else "")
         return self._server
 
     def ready(self) -> RunnerServer:

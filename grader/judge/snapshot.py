@@ -32,13 +32,13 @@ class Snapshot:
     sha256: str  # of the relative paths and contents
 
     @classmethod
-    def of(cls, path: Path) -> Snapshot:
-        """Copy the modules in `path`, or in its folder `assignment`. Raises `Refused`."""
+    def of(cls, path: Path, into: Path | None = None) -> Snapshot:
+        """Copy the modules in `path`, or in its folder `assignment`, to a new folder or to `into`. Raises `Refused`."""
         inner = path / PACKAGE
         source = (inner if inner.is_dir() else path).resolve()
         digest = hashlib.sha256()
         files = _python_files(source)
-        folder = Path(tempfile.mkdtemp(prefix="submission-")).resolve()
+        folder = (into or Path(tempfile.mkdtemp(prefix="submission-"))).resolve()
         for relative in files:
             content = (source / relative).read_bytes()
             digest.update(os.fsencode(relative) + b"\0%d\0" % len(content) + content)

@@ -82,7 +82,8 @@ class CheckProcess:
             raise self.refusal.with_traceback(None)
         if self.child is None:
             self.child = self._open()
-            message: dict[str, object] = {"verb": "load", "folder": str(self.folder), "module": self.module}
+            folder = self.servers.sandbox.seen_at(self.folder)
+            message: dict[str, object] = {"verb": "load", "folder": folder, "module": self.module}
             reply, _ = self.request(message)
             if isinstance(reply, Loaded):
                 self.functions = tuple(reply.names)

@@ -16,7 +16,7 @@ import traceback
 import warnings
 from typing import Any
 
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36  # linux/prctl.h
 CONNECTION_LOST = os.EX_IOERR  # exit status of a child that can no longer speak: the judge hung up, or the student did
 
 
@@ -37,7 +37,10 @@ def main() -> None:
     sys.path.remove(os.path.dirname(os.path.abspath(__file__)))
     gc.enable()
     gc.freeze()
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    prctl = ctypes.CDLL(None).prctl
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # no child can trace the server, or read its memory
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a first process is spared what it has no handler for
     versions = {"torch": torch.__version__, "triton": triton.__version__, "numpy": numpy.__version__}
     protocol.send(control, {"status": "ready", **versions})
     serve(control)
@@ -69,6 +72,10 @@ def serve(control: socket.socket) -> None:
 def be_a_child(conversation: int, output: int, errors: int) -> None:
     """Serve one check, then leave without unwinding into the server's code."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # the judge looks at its memory
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")  # where the whole machine runs out of memory, this process goes first
     os.dup2(output, 1)
     os.dup2(errors, 2)
     os.close(output)
@@ -93,18 +100,18 @@ def be_a_child(conversation: int, output: int, errors: int) -> None:
 
 def wait(pid: int, seconds: float) -> dict[str, Any] | None:
     """How a child ended, or None if it has not within `seconds`. Orphans are reaped on the way."""
-    give_up = time.monotonic() + seconds
+    give_up, how = time.monotonic() + seconds, None
     while True:
         try:
             ended, status = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
-            return None
+            return how
         if ended == pid:
             code = os.waitstatus_to_exitcode(status)
-            return {"signal": -code} if code < 0 else {"code": code}
-        if time.monotonic() >= give_up:
-            return None
-        if ended == 0:
+            how = {"signal": -code} if code < 0 else {"code": code}
+        elif ended == 0:
+            if how or time.monotonic() >= give_up:
+                return how
             time.sleep(0.002)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from grader.doctor import Machine, can_run_kernels, uses_gpu
+from grader.doctor import Machine, can_run_kernels
 from grader.judge.plugin import CaseResult, Judge
 from grader.judge.run import Selection, run_checks
 from grader.judge.servers import Servers
@@ -31,7 +31,7 @@ def servers() -> Iterator[Servers]:
     machine = Machine.here()
     if reason := can_run_kernels(machine):
         pytest.skip(reason)
-    shared = Servers("cuda" if uses_gpu(machine) else "cpu")
+    shared = Servers.on(machine)
     yield shared
     shared.close()
 
@@ -42,7 +42,7 @@ def grade(servers: Servers) -> Callable[..., Result]:
 
     def run(folder: Path, *names: str, hidden: bool = False, seed: int | None = None, staff: bool = False) -> Result:
         rubric = Rubric.read()
-        judge = Judge(Snapshot.of(folder), servers.device, servers, rubric, seed, staff=staff)
+        judge = Judge(Snapshot.of(folder), servers, rubric, seed, staff=staff)
         try:
             return run_checks(judge, Selection(names, hidden).checks(rubric), Silent(), folder.name)
         finally:

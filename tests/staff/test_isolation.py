@@ -18,13 +18,13 @@ import pytest
 
 from grader.judge import server
 from grader.judge.plugin import Judge
-from grader.judge.processes import descendants
 from grader.judge.run import run_checks
 from grader.judge.servers import Servers
 from grader.judge.snapshot import Snapshot
 from grader.judge.verdict import Verdict
 from grader.result import CheckResult, Result
 from grader.rubric import LIMIT_S, Rubric
+from grader.sandbox.processes import descendants
 
 from .conftest import ROOT, Silent
 
@@ -94,7 +94,7 @@ class Bad:
         limited = {name: entry.model_copy(update={"limit_s": limit_s}) for name, entry in gelu.checks.items()}
         problems = rubric.problems | {"gelu": gelu.model_copy(update={"checks": limited})}
         rubric.public = rubric.public.model_copy(update={"problems": problems})
-        judge = Judge(Snapshot.of(self.folder), self.servers.device, self.servers, rubric)
+        judge = Judge(Snapshot.of(self.folder), self.servers, rubric)
         try:
             return run_checks(judge, checks, Silent(), "bad")
         finally:

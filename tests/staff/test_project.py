@@ -89,8 +89,8 @@ def test_the_judge_never_names_triton():
 
 
 def test_where_kernels_cannot_run_every_check_is_skipped_with_the_reason_and_no_runner_starts():
-    servers, snapshot = Servers("cpu"), Snapshot.of(ROOT / "solutions")
-    judge = Judge(snapshot, "cpu", servers, Rubric.read(), cannot_run="There is no Triton for macOS")
+    servers, snapshot = Servers(), Snapshot.of(ROOT / "solutions")
+    judge = Judge(snapshot, servers, Rubric.read(), cannot_run="There is no Triton for macOS")
     result = run_checks(judge, Selection((), hidden=True).checks(judge.rubric), Silent(), "solutions")
     assert {(check.verdict, check.score) for check in result.checks} == {(Verdict.SKIPPED, None)}
     assert {check.message for check in result.checks} == {judge.cannot_run}

@@ -28,13 +28,13 @@ from grader.judge.child import PAYLOAD_FLOOR_BYTES, RunnerChild
 from grader.judge.compare import assert_matches, assert_raises
 from grader.judge.expected import Expected
 from grader.judge.output import OutputPipe
-from grader.judge.processes import kill_descendants
 from grader.judge.reference import gelu as reference
 from grader.judge.server import Line
 from grader.judge.submission import CheckProcess, Submission
 from grader.judge.verdict import Outcome, Verdict
 from grader.runner import protocol
 from grader.runner.tensors import DTYPES
+from grader.sandbox.processes import kill_descendants
 
 Speak = Callable[[socket.socket], None]
 NO_PROCESS = 2**22 + 1  # Linux numbers processes up to 2**22

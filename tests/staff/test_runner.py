@@ -24,9 +24,9 @@ import torch
 
 from grader.judge.cases import Input
 from grader.judge.replies import Raised
-from grader.judge.server import RUNNER_FOLDER
 from grader.judge.servers import Servers
 from grader.judge.submission import CheckProcess, Submission
+from grader.sandbox.levels import RUNNER_FOLDER
 
 from .conftest import ROOT
 
@@ -51,7 +51,7 @@ def servers_with_secrets() -> Iterator[Servers]:
         patch.setenv("STAFF_TOKEN", TOKEN)
         patch.setenv("PYTHONPATH", f"/{TOKEN}")
         os.set_inheritable(file.fileno(), True)
-        servers = Servers("cpu")
+        servers = Servers()
         servers.ready()
         yield servers
         servers.close()
@@ -127,7 +127,7 @@ def test_the_environment_holds_what_a_kernel_needs_and_no_more(look_around: Look
 
 
 def test_the_working_folder_is_scratch_and_goes_with_the_server(tmp_path: Path) -> None:
-    servers = Servers("cpu")
+    servers = Servers()
     try:
         folder, home, writable = seen_inside(
             servers, tmp_path, "return os.getcwd(), os.environ['HOME'], os.access('.', os.W_OK)"

@@ -28,17 +28,26 @@ def descendants(pid: int) -> set[int]:
     return found - {pid}
 
 
-def kill_descendants(pid: int, patience_s: float = 1.0) -> int:
-    """Kill everything below `pid`, again until nothing new has appeared. How many died."""
-    killed: set[int] = set()
+def kill_descendants(pid: int, patience_s: float = 1.0) -> bool:
+    """Kill everything below `pid`, again until nothing new has appeared. Whether all of it is gone."""
     give_up = time.monotonic() + patience_s
-    while (alive := [child for child in descendants(pid) if _running(child)]) and time.monotonic() < give_up:
+    while alive := [child for child in descendants(pid) if _running(child)]:
+        if time.monotonic() >= give_up:
+            return False
         for child in alive:
             with contextlib.suppress(ProcessLookupError, PermissionError):  # it is gone, or runs a set-user-id program
                 os.kill(child, signal.SIGKILL)
-        killed.update(alive)
         time.sleep(0.002)
-    return len(killed)
+    return True
+
+
+def inner_pid(pid: int) -> int:
+    """The number that a process has in its own pid namespace; 0 once it is gone."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
+            if line.startswith("NSpid:"):
+                return int(line.split()[-1])
+    return 0
 
 
 def _running(pid: int) -> bool:

@@ -1,0 +1,141 @@
+"""The recipe: what a submission finds inside bubblewrap, mount by mount.
+
+The order matters. Later mounts cover earlier ones, and after `--remount-ro` nothing can be created below, so each of
+these closes its tree. Needs bubblewrap 0.8 (`--size`, `--disable-userns`).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from grader.sandbox.gpu_nodes import gpu_nodes
+from grader.sandbox.levels import RUNNER_FOLDER, Device, Level, environment, runner_command
+
+PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
+TMP_BYTES = SHM_BYTES = 1 << 30  # each; the caches of a GPU's compiler need some hundred MB of the first
+SUBMISSION, RUNNER, HOME = "/submission", "/runner", "/tmp"
+SYSTEM_FOLDERS = (
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+)  # links into /usr, or folders on older systems
+FILES_OF_ETC = ("/etc/ld.so.cache", "/etc/alternatives")  # where libraries are, and which compiler `cc` is
+PACKAGES = ("torch", "triton", "numpy")
+
+
+class Bubblewrap:
+    """Confines servers for the submission in `tree`, which its code sees read-only as /submission."""
+
+    level: Level = "bwrap"
+
+    def __init__(self, tree: Path) -> None:
+        self.tree = tree
+
+    def start(self, device: Device, gpu: str, control: int, output: int) -> subprocess.Popen[bytes]:
+        """Start a server as the first process of its own world.
+
+        From a thread that outlives it: bubblewrap kills the sandbox when the thread that started it ends.
+        """
+        options = [*recipe(self.tree, device, gpu)]
+        return run_confined(options, runner_command(RUNNER, control, device), control, output)
+
+    def seen_at(self, folder: Path) -> str:
+        assert folder == self.tree, "one sandbox holds one submission"
+        return SUBMISSION
+
+    def clean(self) -> None:
+        """Nothing outlives the sandbox."""
+
+
+def run_confined(
+    options: Sequence[str], command: Sequence[str], control: int | None, output: int
+) -> subprocess.Popen[bytes]:
+    """Run a command in a sandbox with these options. Raises `FileNotFoundError` where bubblewrap is missing."""
+    # Its own environment is empty and its options go through a pipe: nothing of ours can be read off the process.
+    options_read, options_write = os.pipe()
+    try:
+        with os.fdopen(options_write, "wb") as pipe:
+            pipe.write(b"".join(os.fsencode(option) + b"\0" for option in options))
+        return subprocess.Popen(
+            [bwrap_path(), "--args", str(options_read), "--", *command],
+            pass_fds=[options_read, *([] if control is None else [control])],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd="/",
+            env={"PATH": PATH},
+        )
+    finally:
+        os.close(options_read)
+
+
+def bwrap_path() -> str:
+    """The program, from the system's folders before all others. Raises `FileNotFoundError`."""
+    if found := shutil.which("bwrap", path=f"{PATH}:{os.environ.get('PATH', '')}"):
+        return found
+    raise FileNotFoundError("bwrap")
+
+
+def recipe(tree: Path, device: Device, gpu: str = "") -> Iterable[str]:
+    """The options, in order."""
+    # --unshare-all only tries a user namespace: the next two make its absence an error, and forbid another one inside.
+    yield from ("--unshare-all", "--unshare-user", "--disable-userns")
+    yield from ("--cap-drop", "ALL")  # or root keeps all of them, and could remount what is read-only
+    # No --uid: CUDA IPC needs the judge's. --as-pid-1: the server is the first process of its namespace, so no signal
+    # from inside can kill or stop it, orphans come to it, and the kernel ends everything with it.
+    yield from ("--as-pid-1", "--die-with-parent", "--new-session", "--hostname", "sandbox", "--clearenv")
+    for name, value in ({"PATH": PATH} | environment(device, gpu, HOME)).items():
+        yield from ("--setenv", name, value)
+    yield from ("--ro-bind", "/usr", "/usr")
+    for folder in SYSTEM_FOLDERS:
+        if os.path.islink(folder):
+            yield from ("--symlink", os.readlink(folder), folder)
+        else:
+            yield from ("--ro-bind-try", folder, folder)
+    for file in FILES_OF_ETC:
+        yield from ("--ro-bind-try", file, file)
+    yield from ("--size", str(TMP_BYTES), "--tmpfs", HOME)  # before Python, which may lie in /tmp itself
+    for folder in python_folders():
+        yield from ("--ro-bind", folder, folder)
+    yield from ("--proc", "/proc")
+    yield from ("--dev", "/dev")  # new, so that none of the host's devices is there, nor its shared memory
+    if device == "cuda":
+        for node in gpu_nodes(gpu):  # after --dev, which would cover them
+            yield from ("--dev-bind-try", node, node)
+    yield from (
+        "--size",
+        str(SHM_BYTES),
+        "--tmpfs",
+        "/dev/shm",
+        "--remount-ro",
+        "/dev",
+    )  # /dev is a tmpfs without limit
+    if device == "cuda":
+        yield from ("--ro-bind", "/sys", "/sys", "--tmpfs", "/sys/fs/cgroup", "--remount-ro", "/sys/fs/cgroup")
+    else:
+        yield from ("--ro-bind", "/sys/devices/system/cpu", "/sys/devices/system/cpu")
+    yield from ("--ro-bind", str(RUNNER_FOLDER), RUNNER, "--ro-bind", str(tree), SUBMISSION)
+    yield from ("--chdir", HOME, "--remount-ro", "/")
+
+
+def python_folders() -> list[str]:
+    """The interpreter, the virtual environment, and wherever else the runner's packages lie; none within another."""
+    found = [sys.prefix, sys.base_prefix, str(Path(sys.executable).resolve().parent.parent)]
+    for package in PACKAGES:
+        if (spec := importlib.util.find_spec(package)) and spec.origin:
+            place = Path(spec.origin)
+            found += [str(place.parent.parent), str(place.resolve().parent.parent)]
+    folders: list[str] = []
+    for folder in sorted(set(found), key=len):
+        if not any(Path(folder).is_relative_to(other) for other in ("/usr", *folders)):
+            folders.append(folder)
+    return folders

@@ -1,0 +1,81 @@
+"""The levels of confinement: what they have in common, and the one that confines nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Literal, Protocol
+
+RUNNER_FOLDER = Path(__file__).resolve().parent.parent / "runner"
+Device = Literal["cpu", "cuda"]
+Level = Literal["none", "bwrap"]
+GPU_VARIABLES = ("LD_LIBRARY_PATH", "TRITON_LIBCUDA_PATH")  # where the driver's libraries are, if nowhere usual
+
+
+class Sandbox(Protocol):
+    """Starts runner's servers, one after the other, for one submission."""
+
+    level: Level
+
+    def start(self, device: Device, gpu: str, control: int, output: int) -> subprocess.Popen[bytes]:
+        """Start a server: it speaks on the descriptor `control`, and prints to `output`. `gpu` is a UUID."""
+
+    def seen_at(self, folder: Path) -> str:
+        """Where the server's children see the submission's `folder`."""
+
+    def clean(self) -> None:
+        """Remove what a server has left, once it is dead."""
+
+
+class Unconfined:
+    """No confinement: the same processes with the judge's rights, in a scratch folder."""
+
+    level: Level = "none"
+
+    def __init__(self) -> None:
+        self._scratch: Path | None = None
+
+    def start(self, device: Device, gpu: str, control: int, output: int) -> subprocess.Popen[bytes]:
+        self._scratch = Path(tempfile.mkdtemp(prefix="runner-"))
+        kept = {name: os.environ[name] for name in ("PATH", "CC", "CUDA_HOME") if name in os.environ}
+        return subprocess.Popen(
+            runner_command(str(RUNNER_FOLDER), control, device),
+            pass_fds=[control],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd=self._scratch,
+            env=kept | environment(device, gpu, str(self._scratch)),
+            start_new_session=True,
+        )
+
+    def seen_at(self, folder: Path) -> str:
+        return str(folder)
+
+    def clean(self) -> None:
+        if self._scratch:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+def runner_command(folder: str, control: int, device: Device) -> list[str]:
+    """How Python runs the server: isolated from folders, packages and variables of the user, and without bytecode."""
+    return [sys.executable, "-I", "-B", "-u", folder, str(control), device]
+
+
+def environment(device: Device, gpu: str, home: str) -> dict[str, str]:
+    """All that a submission sees of the environment, but for `PATH`."""
+    cache = f"{home}/cache"
+    common = {
+        "HOME": home, "TMPDIR": home, "USER": "runner", "LANG": "C.UTF-8", "XDG_CACHE_HOME": cache,
+        "TRITON_CACHE_DIR": f"{cache}/triton", "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor", "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo",
+    }  # fmt: skip
+    if device == "cpu":
+        return common | {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
+    kept = {name: os.environ[name] for name in GPU_VARIABLES if name in os.environ}
+    cuda = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": gpu, "CUDA_CACHE_PATH": f"{cache}/cuda"}
+    return common | kept | cuda

@@ -1,0 +1,113 @@
+"""How much a submission may take of the machine: rlimits on its processes, and a watch on their number and memory.
+
+`RLIMIT_AS` and `RLIMIT_DATA` stay as they are: CUDA reserves far more address space than it uses.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from grader.sandbox.levels import Device, Level
+from grader.sandbox.processes import descendants, kill_descendants
+
+GIB = 1 << 30
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+LEAST_MEMORY = {"cpu": 4 * GIB, "cuda": 24 * GIB}  # on a GPU the largest inputs pass through the runner's memory
+LOOK_EVERY_S = 0.1
+SHARE_OF_TIME = 0.05  # that looking may take where it is slow, with thousands of processes on the machine
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What all processes of a submission may have together, or each."""
+
+    memory_bytes: int  # together
+    processes: int = 2048  # together, threads counted
+    file_bytes: int = GIB  # each file; as large as a shared-memory segment may be
+    open_files: int = 4096  # each
+
+    @classmethod
+    def for_device(cls, device: Device) -> Limits:
+        """Half of the machine's memory, and on small machines enough for the solutions."""
+        total = PAGE_BYTES * os.sysconf("SC_PHYS_PAGES")
+        return cls(max(total // 2, LEAST_MEMORY[device]))
+
+    def apply(self, pid: int, level: Level) -> None:
+        """Set the rlimits of a process, which those that it forks inherit."""
+        limits = {
+            resource.RLIMIT_FSIZE: self.file_bytes,
+            resource.RLIMIT_NOFILE: self.open_files,
+            resource.RLIMIT_CORE: 0,
+        }
+        if level == "bwrap":  # elsewhere the processes of the whole user count; root's never do
+            limits[resource.RLIMIT_NPROC] = self.processes
+        for limit, value in limits.items():
+            _, hard = resource.prlimit(pid, limit)
+            value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+            resource.prlimit(pid, limit, (value, value))
+
+
+class Watchdog:
+    """Looks after everything below a server; what takes too much is killed, and `excess` says so."""
+
+    def __init__(self, leader: int, limits: Limits) -> None:
+        self.leader, self.limits = leader, limits
+        self.excess: str | None = None  # "memory" or "processes", since `forget`
+        self._over = threading.Event()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def forget(self) -> None:
+        """From now on it is another check's turn."""
+        self.excess = None
+
+    def close(self) -> None:
+        self._over.set()
+
+    def _watch(self) -> None:
+        pause_s = LOOK_EVERY_S
+        while not self._over.wait(pause_s):
+            start = time.monotonic()
+            if excess := self._look():
+                self.excess = excess
+                kill_descendants(self.leader)
+            pause_s = max(LOOK_EVERY_S, (time.monotonic() - start) / SHARE_OF_TIME)
+
+    def _look(self) -> str | None:
+        family = descendants(self.leader)
+        if sum(map(_threads, family)) > self.limits.processes:
+            return "processes"
+        # What processes share is counted for each of them by the quick sum; only where that is too much, look closely.
+        quick = sum(map(_resident, family)) > self.limits.memory_bytes
+        return "memory" if quick and sum(map(_proportional, family)) > self.limits.memory_bytes else None
+
+
+def _threads(pid: int) -> int:
+    """How many threads a process has; none once it is gone."""
+    with contextlib.suppress(OSError):
+        return len(os.listdir(f"/proc/{pid}/task"))
+    return 0
+
+
+def _resident(pid: int) -> int:
+    """Bytes of memory that a process has mapped, with all that it shares."""
+    with contextlib.suppress(OSError):
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES
+    return 0
+
+
+def _proportional(pid: int) -> int:
+    """Bytes of memory of a process, with its part of what it shares."""
+    with contextlib.suppress(PermissionError):
+        try:
+            for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+                if line.startswith("Pss:"):
+                    return int(line.split()[1]) * 1024
+        except (FileNotFoundError, ProcessLookupError):
+            return 0
+    return _resident(pid)

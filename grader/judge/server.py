@@ -17,13 +17,13 @@ from pathlib import Path
 from grader.judge.output import OutputPipe
 from grader.runner import protocol
 from grader.sandbox.levels import Device, Sandbox
-from grader.sandbox.limits import Limits, Watchdog
+from grader.sandbox.limits import Limits, Watchdog, go_first
 from grader.sandbox.processes import descendants, inner_pid, kill_descendants
 
 START_LIMIT_S = 180.0  # torch from a cold disk
 SERVER_LIMIT_S = 20.0  # for the server itself to fork
 LOOK_LIMIT_S = 5.0  # for the server itself to look for a child
-END_LIMIT_S = 10.0  # for the kernel to end a killed sandbox; a process stuck in a driver cannot be killed
+END_LIMIT_S = 30.0  # for the kernel to end a killed sandbox; a process stuck in a driver cannot be killed
 
 
 class RunnerBroken(Exception):
@@ -86,7 +86,9 @@ class RunnerServer:
             errors.close_write()
         assert self.watchdog
         self.watchdog.forget()
-        return Line(pid, self._seen_from_here(pid), ours, output, errors)
+        process = self._seen_from_here(pid)
+        go_first(process)
+        return Line(pid, process, ours, output, errors)
 
     def how_ended(self, pid: int, seconds: float) -> dict[str, int] | None:
         """How a child ended, by the server's word: for messages only."""
@@ -101,7 +103,7 @@ class RunnerServer:
 
     def end(self, pid: int) -> None:
         """Kill a child, and everything that it or an earlier one has started."""
-        if not kill_descendants(self.leader):
+        if self.process.poll() is None and not kill_descendants(self.leader):
             self.silent = True  # something forks faster than it can be killed: it goes with the whole server
         if self.sound:
             self.how_ended(pid, 1.0)
@@ -128,7 +130,14 @@ class RunnerServer:
         except OSError as error:
             raise RunnerBroken(f"the runner's limits cannot be set: {error}") from None
         self.rlimits = self._rlimits_now()
-        self.watchdog = Watchdog(self.leader, self.limits)
+        self.watchdog = Watchdog(self.leader, self.limits, self._kill_excess)
+
+    def _kill_excess(self, what: str) -> None:
+        """Kill children that take too much of `what`; a fork bomb together with the server that adopts its parts."""
+        if self.process.poll() is None:
+            if what == "processes":
+                os.kill(self.leader, signal.SIGKILL)  # in a sandbox all others go with it, but only once it has gone
+            kill_descendants(self.leader)
 
     def _seen_from_here(self, pid: int) -> int:
         """The child's number among the judge's processes."""

@@ -74,8 +74,6 @@ def be_a_child(conversation: int, output: int, errors: int) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # the judge looks at its memory
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    with open("/proc/self/oom_score_adj", "w") as file:
-        file.write("1000")  # where the whole machine runs out of memory, this process goes first
     os.dup2(output, 1)
     os.dup2(errors, 2)
     os.close(output)

@@ -106,7 +106,9 @@ def recipe(tree: Path, device: Device, gpu: str = "") -> Iterable[str]:
     yield from ("--size", str(TMP_BYTES), "--tmpfs", HOME)  # before Python, which may lie in /tmp itself
     for folder in python_folders():
         yield from ("--ro-bind", folder, folder)
-    yield from ("--proc", "/proc")
+    # Inside, root's own user number may write the settings of the whole kernel below /proc/sys, capabilities or not:
+    # `core_pattern` is a program that the kernel runs as root, outside.
+    yield from ("--proc", "/proc", "--remount-ro", "/proc")
     yield from ("--dev", "/dev")  # new, so that none of the host's devices is there, nor its shared memory
     if device == "cuda":
         for node in gpu_nodes(gpu):  # after --dev, which would cover them

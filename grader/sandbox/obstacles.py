@@ -40,6 +40,11 @@ class Known:
 
 OBSTACLES = (
     Known(
+        r"[Uu]nknown option|setuid",
+        "bubblewrap is older than 0.8, or installed with the set-user-id bit",
+        "install bubblewrap 0.8 or newer (Debian 12, Ubuntu 24.04, Fedora 38 have it), without the bit",
+    ),
+    Known(
         r"setting up uid map: Permission denied|Failed RTM_NEWADDR",
         "AppArmor forbids user namespaces (Ubuntu 23.10 and later)",
         f"printf '{APPARMOR_PROFILE}' | sudo tee /etc/apparmor.d/grader-bwrap && "
@@ -56,11 +61,6 @@ OBSTACLES = (
         "this is a container, and part of its /proc is masked",
         "grade on the host, or start the container so: docker run --security-opt systempaths=unconfined "
         "--security-opt seccomp=unconfined --security-opt apparmor=unconfined; podman run --security-opt unmask=ALL",
-    ),
-    Known(
-        r"[Uu]nknown option|setuid",
-        "bubblewrap is older than 0.8, or installed with the set-user-id bit",
-        "install bubblewrap 0.8 or newer (Debian 12, Ubuntu 24.04, Fedora 38 have it), without the bit",
     ),
 )
 MISSING = Obstacle(

@@ -1,17 +1,28 @@
 """What the grader's own tests share: one runner's server for the whole session, and a way to grade a folder."""
 
+import json
+import shutil
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from grader.doctor import Machine, can_run_kernels
+from grader.judge.cases import Input
 from grader.judge.plugin import CaseResult, Judge
+from grader.judge.replies import Raised
 from grader.judge.run import Selection, run_checks
 from grader.judge.servers import Servers
 from grader.judge.snapshot import Snapshot
+from grader.judge.submission import CheckProcess, Submission
 from grader.result import Result
 from grader.rubric import Rubric
+from grader.sandbox.bubblewrap import Bubblewrap
+from grader.sandbox.obstacles import why_not_confined
 
 STAFF = Path(__file__).parent
 ROOT = STAFF.parent.parent
@@ -36,6 +47,33 @@ def servers() -> Iterator[Servers]:
     shared.close()
 
 
+@pytest.fixture(scope="session")
+def confined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    """A confined server, kept for all tests: what lies in its sandbox's tree is the submission."""
+    machine = Machine.here()
+    if reason := can_run_kernels(machine):
+        pytest.skip(reason)
+    if obstacle := why_not_confined():
+        pytest.skip(obstacle.sentence)
+    shared = Servers.on(machine, Bubblewrap(tmp_path_factory.mktemp("confined").resolve()))
+    yield shared
+    shared.close()
+
+
+@contextmanager
+def submitted(servers: Servers, folder: Path) -> Iterator[Snapshot]:
+    """A snapshot of a folder, at the place where these servers look for it."""
+    if not isinstance(servers.sandbox, Bubblewrap):
+        snapshot = Snapshot.of(folder)
+        yield snapshot
+        snapshot.remove()
+        return
+    tree = servers.sandbox.tree
+    for entry in tree.iterdir():  # the folder itself is mounted
+        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    yield Snapshot.of(folder, into=tree)
+
+
 @pytest.fixture
 def grade(servers: Servers) -> Callable[..., Result]:
     """Run checks on a folder as the commands do: `grade(folder, "softmax.columns", hidden=True, seed=1)`."""
@@ -49,3 +87,20 @@ def grade(servers: Servers) -> Callable[..., Result]:
             judge.submission.remove()
 
     return run
+
+
+def seen_inside(servers: Servers, folder: Path, expression: str) -> Any:
+    """What an expression gives in a submission's function, with `x` its argument."""
+    lines = textwrap.indent(textwrap.dedent(expression).strip(), "    ")
+    (folder / "gelu.py").write_text(
+        f"import json, os, sys\n\n\ndef look(x):\n{lines}\n\n\n"
+        "def gelu(x):\n    raise RuntimeError(json.dumps(look(x)))\n"
+    )
+    process = CheckProcess(servers, folder, "gelu", 20.0)
+    try:
+        reply = Submission(process).gelu.exception(Input((3,)).draw(torch.Generator()))
+    finally:
+        process.close()
+    assert isinstance(reply, Raised)
+    assert reply.type == "RuntimeError", reply
+    return json.loads(reply.message)

@@ -1,6 +1,7 @@
 """One bad problem harms no other: each gets a verdict of its own, and a sentence that helps.
 
-In every test `gelu` is bad in one way, `softmax` is the solution, and both are graded in one run, gelu first.
+In every test `gelu` is bad in one way, `softmax` is the solution, and both are graded in one run, gelu first: by an
+unconfined runner, and by a confined one.
 A bad module that harms proves first that its parent is a runner, and ends by itself.
 """
 
@@ -10,6 +11,7 @@ import os
 import py_compile
 import shutil
 import textwrap
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,18 +22,15 @@ from grader.judge import server
 from grader.judge.plugin import Judge
 from grader.judge.run import run_checks
 from grader.judge.servers import Servers
-from grader.judge.snapshot import Snapshot
 from grader.judge.verdict import Verdict
 from grader.result import CheckResult, Result
 from grader.rubric import LIMIT_S, Rubric
 from grader.sandbox.processes import descendants
 
-from .conftest import ROOT, Silent
+from .conftest import ROOT, Silent, submitted
 
 BAD, GOOD = "gelu.shapes", "softmax.dimensions"
 SHORT_S = 0.6  # a limit for what never ends
-
-needs_sandbox = pytest.mark.xfail(strict=True, raises=AssertionError, reason="needs the sandbox")
 
 HEAD = """import ctypes, gc, os, signal, subprocess, sys, threading, time
 
@@ -84,7 +83,7 @@ class Bad:
         assert bad.runs == good.runs == 1, "an error of the grader was retried"
         assert bad.score == (bad.max if bad.verdict is Verdict.PASS else 0)
         assert all(character.isprintable() or character == "\n" for character in f"{bad.message}{bad.why}{bad.hint}")
-        assert not [pid for pid in descendants(self.servers.start().process.pid) if is_running(pid)]
+        assert not [pid for pid in descendants(self.servers.start().leader) if is_running(pid)]
         return bad
 
     def run(self, *checks: str, limit_s: float = LIMIT_S) -> Result:
@@ -94,15 +93,23 @@ class Bad:
         limited = {name: entry.model_copy(update={"limit_s": limit_s}) for name, entry in gelu.checks.items()}
         problems = rubric.problems | {"gelu": gelu.model_copy(update={"checks": limited})}
         rubric.public = rubric.public.model_copy(update={"problems": problems})
-        judge = Judge(Snapshot.of(self.folder), self.servers, rubric)
-        try:
-            return run_checks(judge, checks, Silent(), "bad")
-        finally:
-            judge.submission.remove()
+        with submitted(self.servers, self.folder) as snapshot:
+            return run_checks(Judge(snapshot, self.servers, rubric), checks, Silent(), "bad")
+
+
+unconfined_only = pytest.mark.parametrize("level", ["servers"], ids=["none"])
+confined_only = pytest.mark.parametrize("level", ["confined"], ids=["bwrap"])
+
+
+@pytest.fixture(params=["servers", "confined"], ids=["none", "bwrap"])
+def level(request: pytest.FixtureRequest) -> str:
+    """The fixture of the servers that grade."""
+    return str(request.param)
 
 
 @pytest.fixture
-def bad(tmp_path: Path, servers: Servers, monkeypatch: pytest.MonkeyPatch) -> Bad:
+def bad(tmp_path: Path, level: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Bad:
+    servers: Servers = request.getfixturevalue(level)
     servers.ready()
     monkeypatch.setattr(servers, "slack", 1.0)
     return Bad(tmp_path / "submission", servers)
@@ -492,6 +499,7 @@ def test_a_thread_left_running_changes_nothing(bad: Bad) -> None:
     assert bad.grade(calling("threading.Thread(target=wait).start()", before=waiting)).verdict is Verdict.PASS
 
 
+@unconfined_only
 def test_killing_the_server_and_all_its_children_is_a_crash_and_the_next_check_has_a_new_one(bad: Bad) -> None:
     killing = """
     proves_that_it_is_in_a_runner()
@@ -520,6 +528,7 @@ def test_a_server_that_cannot_fork_any_more_is_replaced_at_once(bad: Bad, monkey
     assert bad.servers.ready() is not spoilt
 
 
+@unconfined_only
 def test_a_process_of_a_killed_server_is_killed_too(bad: Bad, tmp_path: Path) -> None:
     tag = f"orphan-{tmp_path.name}-{os.getpid()}"
     body = "proves_that_it_is_in_a_runner()\nsurvive(TAG)\nos.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(60)"
@@ -528,16 +537,26 @@ def test_a_process_of_a_killed_server_is_killed_too(bad: Bad, tmp_path: Path) ->
     assert_gone(tag)
 
 
-@needs_sandbox
-def test_a_process_in_a_new_session_dies_with_a_killed_server(bad: Bad, tmp_path: Path) -> None:
+@confined_only
+@pytest.mark.parametrize("number", ["SIGKILL", "SIGSTOP", "SIGTERM", "SIGINT", "SIGSEGV"])
+def test_no_signal_from_inside_reaches_the_server(bad: Bad, number: str) -> None:
+    server = bad.servers.ready()
+    body = f"proves_that_it_is_in_a_runner()\nos.kill(os.getppid(), signal.{number})\ntime.sleep(0.05)"
+    assert bad.grade(calling(body)).verdict is Verdict.PASS
+    assert bad.servers.ready() is server
+
+
+@confined_only
+def test_a_process_in_a_new_session_dies_with_its_server(bad: Bad, tmp_path: Path) -> None:
     tag = f"escaped-{tmp_path.name}-{os.getpid()}"
-    body = "proves_that_it_is_in_a_runner()\nescape(TAG)\nos.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(60)"
-    try:
-        bad.grade(calling(body, before=f"TAG = {tag!r}\n" + SURVIVOR))
-        assert_gone(tag)
-    finally:
-        for process in processes_named(tag):
-            os.kill(int(process), 9)
+    body = "escape(TAG)\nos.write(1, b'escaped')\ntime.sleep(60)"
+    bad.write("gelu.py", calling(body, before=f"TAG = {tag!r}\n" + SURVIVOR))
+    server = bad.servers.ready()
+    threading.Timer(1.5, server.process.kill).start()  # bubblewrap itself, as if the judge had died
+    [check, _] = bad.run(BAD, GOOD).checks
+    assert check.verdict is Verdict.CRASH
+    assert "escaped" in check.printed
+    assert_gone(tag)
 
 
 def test_removing_the_scratch_folder_harms_no_other_check(bad: Bad) -> None:

@@ -127,6 +127,9 @@ class Command:
         finally:
             servers.close()
             snapshot.remove()
+        if servers.unreturned_bytes:
+            missing = f"{servers.unreturned_bytes >> 20} MiB of its memory are still in use"
+            print(f"Set this GPU aside before the next submission: {missing}.", file=sys.stderr)
         _finish(result, rubric, self.json, self.staff)
 
     def _judge(self, rubric: Rubric, snapshot: Snapshot, servers: Servers, cannot_run: str | None) -> Result:

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, model_valida
 
 from grader.judge.verdict import Verdict
 from grader.rubric import Visibility
+from grader.sandbox.levels import Level
 
 Schema = Literal["grader.result/1"]
 
@@ -107,7 +108,8 @@ class Target(Record):
     triton: str
     numpy: str
     python: str
-    sandbox: Literal["none", "bwrap"]
+    sandbox: Level
+    shares_memory: bool | None = None  # whether the judge's device memory can be opened in the runner (CUDA IPC)
 
 
 class SubmissionInfo(Record):

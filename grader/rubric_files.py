@@ -25,6 +25,7 @@ RUBRIC = ROOT / "grader" / "rubric.yaml"
 HIDDEN_RUBRIC = ROOT / "grader" / "hidden" / "rubric.yaml"
 HANDOUT = ROOT / "handout.md"
 LIMIT_S = 20.0  # for all cases of a check together; at least ten times what the solutions take
+ALL_LIMIT_S = 900.0
 
 
 class Visibility(StrEnum):
@@ -88,6 +89,7 @@ class PublicFile(Record):
     assignment: str
     points: Annotated[int, Field(gt=0)]  # of all problems, those that are coming, too
     share: Share
+    limit_s: Annotated[float, Field(gt=0)] = ALL_LIMIT_S  # for all checks of a submission together
     problems: dict[str, Problem]
     coming: dict[str, Annotated[int, Field(gt=0)]] = {}
 

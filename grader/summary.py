@@ -20,6 +20,10 @@ MOST_BLOCKS = 5  # failures of a problem that are shown in full; they mostly han
 
 def show_result(result: Result, rubric: Rubric, console: Console, staff: bool, result_file: Path | None = None) -> None:
     """The table, the failures, and what the numbers mean."""
+    if staff and result.target.sandbox == "none":
+        console.print(
+            "Graded unconfined: this submission's code could read and change whatever you can.", style="bold red"
+        )
     rows = [(check.problem, check.verdict) for check in result.checks]
     points = {problem: _points(result, problem) for problem in rubric.problems}
     console.print(problem_table(rows, points, console))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from grader.judge.cases import Input, every_other, expanded, normal, permuted, row_pitch, shifted, uniform
-from grader.judge.causes import ANSWER_OVERWRITTEN, ORDER_DEPENDENT
+from grader.judge.causes import ANSWER_OVERWRITTEN, ORDER_DEPENDENT, OTHER_STREAM
 from grader.judge.compare import assert_allowed, assert_matches, assert_raises
 from grader.judge.reference import gelu as reference
 
@@ -78,7 +78,7 @@ def test_float16(submission, draw, case):
 
 
 @pytest.mark.precision
-@pytest.mark.needs_gpu("bfloat16 arithmetic is wrong in Triton's interpreter")
+@pytest.mark.needs_gpu("bfloat16 arithmetic is wrong in Triton's interpreter", capability=(8, 0))
 @pytest.mark.parametrize("case", BFLOATS, ids=str)
 def test_bfloat16(submission, draw, case):
     """bfloat16 comes back as bfloat16, computed in float32 and rounded once."""
@@ -116,3 +116,12 @@ def test_wrong_dtype(submission, draw, case):
     outcome = submission.gelu.exception(x)
     dtype = str(case.dtype).removeprefix("torch.")
     assert_raises(outcome, "ValueError", (dtype,), "every dtype but float32, float16 and bfloat16")
+
+
+@pytest.mark.needs_gpu("a CPU has no streams")
+def test_current_stream(submission, draw):
+    """The kernel runs on the current stream, after what is queued there, and so does whoever reads the answer."""
+    x = draw(Input((40, 3000)))
+    right = reference.gelu(x)
+    assert_matches(submission.gelu(x), right)
+    assert_matches(submission.gelu.on_own_stream(x), right, cause=OTHER_STREAM)

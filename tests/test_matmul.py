@@ -15,7 +15,7 @@ from grader.judge.cases import (
     row_pitch,
     shifted,
 )
-from grader.judge.causes import ANSWER_OVERWRITTEN, ORDER_DEPENDENT
+from grader.judge.causes import ANSWER_OVERWRITTEN, ORDER_DEPENDENT, OTHER_STREAM
 from grader.judge.compare import assert_allowed, assert_matches, assert_raises
 from grader.judge.reference import matmul as reference
 
@@ -134,7 +134,7 @@ def test_activation(submission, draw, activation, case):
     assert_matches(submission.matmul(a, b, activation=activation), reference.matmul(a, b, activation))
 
 
-@pytest.mark.needs_gpu("bfloat16 arithmetic is wrong in Triton's interpreter")
+@pytest.mark.needs_gpu("bfloat16 arithmetic is wrong in Triton's interpreter", capability=(8, 0))
 @pytest.mark.parametrize(
     ("activation", "case"), BFLOAT_ACTIVATIONS, ids=["; ".join(map(str, row)) for row in BFLOAT_ACTIVATIONS]
 )
@@ -161,7 +161,7 @@ def test_float16(submission, draw, case):
 
 
 @pytest.mark.precision
-@pytest.mark.needs_gpu("bfloat16 arithmetic is wrong in Triton's interpreter")
+@pytest.mark.needs_gpu("bfloat16 arithmetic is wrong in Triton's interpreter", capability=(8, 0))
 @pytest.mark.parametrize("case", BFLOATS, ids=str)
 def test_bfloat16(submission, draw, case):
     """bfloat16 is summed in float32 and rounded once."""
@@ -176,7 +176,7 @@ def test_overflow(submission, draw, case):
     assert_matches(submission.matmul(a, b), reference.matmul(a, b))
 
 
-@pytest.mark.needs_gpu("4 GiB of input take too long in Triton's interpreter", large=True)
+@pytest.mark.needs_gpu("4 GiB of input take too long in Triton's interpreter", gib=24)
 @pytest.mark.parametrize("case", FAR_APART, ids=str)
 def test_far_apart(submission, draw, case):
     """Rows may lie so far apart that offsets pass 2^31."""
@@ -232,3 +232,13 @@ def test_two_devices(submission, draw):
     outcome = submission.matmul.exception(a, b, elsewhere=b)
     refusing = "two devices (b is on meta here, PyTorch's device without memory)"
     assert_raises(outcome, "ValueError", ("meta", first.device), refusing)
+
+
+@pytest.mark.needs_gpu("a CPU has no streams")
+def test_current_stream(submission, draw):
+    """The kernel runs on the current stream, after what is queued there, and so does whoever reads the answer."""
+    case = Matrices(300, 200, 100)
+    a, b = draw(case.a, "a"), draw(case.b, "b")
+    right = reference.matmul(a, b)
+    assert_matches(submission.matmul(a, b), right)
+    assert_matches(submission.matmul.on_own_stream(a, b), right, cause=OTHER_STREAM)

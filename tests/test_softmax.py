@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from grader.judge.cases import Input, Values, every_other, expanded, normal, permuted, row_pitch, shifted, uniform
-from grader.judge.causes import ANSWER_OVERWRITTEN, ORDER_DEPENDENT
+from grader.judge.causes import ANSWER_OVERWRITTEN, ORDER_DEPENDENT, OTHER_STREAM
 from grader.judge.compare import assert_allowed, assert_matches, assert_raises
 from grader.judge.reference import softmax as reference
 
@@ -157,7 +157,7 @@ def test_float16(submission, draw, case):
 
 
 @pytest.mark.precision
-@pytest.mark.needs_gpu("bfloat16 arithmetic is wrong in Triton's interpreter")
+@pytest.mark.needs_gpu("bfloat16 arithmetic is wrong in Triton's interpreter", capability=(8, 0))
 @pytest.mark.parametrize("case", BFLOATS, ids=str)
 def test_bfloat16(submission, draw, case):
     """bfloat16 comes back as bfloat16, computed in float32 and rounded once."""
@@ -224,10 +224,19 @@ def test_gradient_float16(submission, draw, case):
 
 
 @pytest.mark.precision
-@pytest.mark.needs_gpu("bfloat16 arithmetic is wrong in Triton's interpreter")
+@pytest.mark.needs_gpu("bfloat16 arithmetic is wrong in Triton's interpreter", capability=(8, 0))
 @pytest.mark.parametrize("case", BFLOAT_GRADIENTS, ids=str)
 def test_gradient_bfloat16(submission, draw, case):
     """The gradient of a bfloat16 input is bfloat16, computed in float32 and rounded once."""
     x, dy = draw(case), draw(Input(case.shape, case.dtype, values=MEAN_OF_EIGHT))
     _, dx = submission.softmax.backward(x, gradient=dy)
     assert_matches(dx, reference.gradient(x, dy))
+
+
+@pytest.mark.needs_gpu("a CPU has no streams")
+def test_current_stream(submission, draw):
+    """The kernel runs on the current stream, after what is queued there, and so does whoever reads the answer."""
+    x = draw(Input((40, 3000)))
+    right = reference.softmax(x)
+    assert_matches(submission.softmax(x), right)
+    assert_matches(submission.softmax.on_own_stream(x), right, cause=OTHER_STREAM)

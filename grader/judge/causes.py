@@ -8,10 +8,18 @@ from __future__ import annotations
 from grader.judge import causes_in_memory as in_memory
 from grader.judge import causes_in_numbers as in_numbers
 from grader.judge.causes_in_memory import describe_access
-from grader.judge.causes_in_numbers import ANSWER_OVERWRITTEN, ORDER_DEPENDENT
+from grader.judge.causes_in_numbers import ANSWER_OVERWRITTEN, ORDER_DEPENDENT, OTHER_STREAM
 from grader.judge.evidence import Cause, Evidence, Predicate
 
-__all__ = ["ANSWER_OVERWRITTEN", "ORDER_DEPENDENT", "Cause", "Evidence", "describe_access", "likely_cause"]
+__all__ = [
+    "ANSWER_OVERWRITTEN",
+    "ORDER_DEPENDENT",
+    "OTHER_STREAM",
+    "Cause",
+    "Evidence",
+    "describe_access",
+    "likely_cause",
+]
 
 # What is certain first, what is only likely last. A misread input explains the same values that a load from its gaps
 # reports, so it comes before that; and a NaN that was computed may have the bits of fresh memory, so what tells of

@@ -11,6 +11,11 @@ from grader.judge.tolerance import ROUNDOFF
 HALF_PRECISION_RMS = (2e-5, 5e-3)
 
 # What a check can know by its design, however the wrong numbers look.
+OTHER_STREAM = Cause(
+    "other_stream",
+    "the kernel does not run on the current stream, or the answer is not ready on it",
+    "launch without a stream of your own; one that you do use has to wait for the current one, and to be waited for",
+)
 ORDER_DEPENDENT = Cause(
     "order_dependent",
     "it is right when the programs run one after another, and wrong in another order: one program uses what another "

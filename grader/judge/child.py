@@ -39,6 +39,7 @@ class RunnerChild:
         self.ended: dict[str, int] | None = None  # how, by the server's word
         self.failure: Outcome | None = None
         self.closed = False
+        self.functions: tuple[str, ...] = ()  # what the module offers that it has loaded
         self.folder = "/"  # of the submission, once it is loaded
 
     def request(
@@ -85,6 +86,11 @@ class RunnerChild:
         self.closed = True
         self.line.conversation.close()
         self.server.end(self.line.pid)
+
+    def forget(self) -> None:
+        """From now on another check is served: what was printed is that of the one before."""
+        self.line.output.forget()
+        self.line.errors.forget()
 
     def printed(self) -> str:
         """What the submission has written to standard output and standard error, without reports of its stack."""

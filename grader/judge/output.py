@@ -19,6 +19,7 @@ class OutputPipe:
     def __init__(self) -> None:
         self._read, self.write = os.pipe()
         self._head, self._tail, self.count = bytearray(), bytearray(), 0
+        self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._drain, daemon=True)
         self._thread.start()
 
@@ -26,20 +27,27 @@ class OutputPipe:
         """Close our copy of the writing end; the pipe ends when the submission's copies are gone."""
         os.close(self.write)
 
+    def forget(self) -> None:
+        """Drop what has arrived so far."""
+        with self._lock:
+            self._head, self._tail, self.count = bytearray(), bytearray(), 0
+
     def text(self, patience_s: float = 0.2) -> str:
         """What was written, head and tail, cleaned. Waits a little for the end of the pipe."""
         self._thread.join(patience_s)
-        head, tail = bytes(self._head), bytes(self._tail)
-        dropped = self.count - len(head) - len(tail)
+        with self._lock:
+            head, tail = bytes(self._head), bytes(self._tail)
+            dropped = self.count - len(head) - len(tail)
         gap = f"\n[{dropped} bytes left out]\n".encode() if dropped > 0 else b""
         return clean((head + gap + tail).decode("utf-8", errors="replace"), limit=3 * KEPT_BYTES)
 
     def _drain(self) -> None:
         while chunk := os.read(self._read, 1 << 16):
-            self.count += len(chunk)
-            room = KEPT_BYTES - len(self._head)
-            self._head += chunk[:room]
-            self._tail = (self._tail + chunk[max(room, 0) :])[-KEPT_BYTES:]
+            with self._lock:
+                self.count += len(chunk)
+                room = KEPT_BYTES - len(self._head)
+                self._head += chunk[:room]
+                self._tail = (self._tail + chunk[max(room, 0) :])[-KEPT_BYTES:]
         os.close(self._read)
 
 

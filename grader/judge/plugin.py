@@ -18,10 +18,11 @@ from typing import Any
 import pytest
 import torch
 
-from grader.doctor import Machine, can_run_kernels, uses_gpu
+from grader.doctor import Gpu, Machine, can_run_kernels, uses_gpu
 from grader.judge.borrowed import Borrowed, borrowed
 from grader.judge.cases import Input
 from grader.judge.causes import Cause, describe_access
+from grader.judge.child import RunnerChild
 from grader.judge.here import HereProcess, reexecute
 from grader.judge.server import RunnerBroken
 from grader.judge.servers import Servers
@@ -62,7 +63,13 @@ class Judge:
             self.timeouts[check] = outcome
 
     def refusal(self, check: str) -> Outcome | None:
-        """In a self-check: why this check is not tried, after two of its problem that did not end."""
+        """Why a check is not tried: the submission's time is used up or, in a self-check, two others did not end."""
+        all_s = self.rubric.public.limit_s * self.servers.slack
+        if self.waited_s > all_s:
+            return Outcome(
+                Verdict.TIMEOUT, f"not tried: the checks before it took more than the {all_s:.0f} s for all of them",
+                hint="make the slowest ones faster", cause="not_tried",
+            )  # fmt: skip
         problem = f"{check.partition('.')[0]}."
         known = [outcome for other, outcome in self.timeouts.items() if other.startswith(problem) and other != check]
         if self.staff or len(known) < 2:
@@ -102,6 +109,7 @@ JUDGE = pytest.StashKey[Judge]()
 OUTCOME = pytest.StashKey[Outcome]()
 OWN_JUDGE = pytest.StashKey[bool]()
 CURRENT = pytest.StashKey[tuple[str, CheckProcess]]()
+KEPT = pytest.StashKey[RunnerChild]()  # on a GPU, the child for the problem's next check
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -122,7 +130,10 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Register marks; make a judge unless a command has brought one."""
     torch.set_num_threads(1)  # OpenMP's threads spin: beside a busy runner, two are many times slower than one
-    config.addinivalue_line("markers", "needs_gpu(reason): skipped where the interpreter runs the kernels")
+    config.addinivalue_line(
+        "markers",
+        "needs_gpu(reason, gib=, capability=): skipped without a GPU like this",
+    )
     config.addinivalue_line("markers", "precision: this check's cases fail the next lower precision")
     if JUDGE not in config.stash:
         machine = Machine.here()
@@ -175,17 +186,36 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     judge = item.config.stash[JUDGE]
     if judge.cannot_run:
         pytest.skip(judge.cannot_run)
-    if judge.device == "cpu" and (mark := item.get_closest_marker("needs_gpu")):
-        pytest.skip(f"needs a GPU: {mark.args[0]}")
+    if (mark := item.get_closest_marker("needs_gpu")) and (lacking := _lacking(judge.servers.gpu, mark)):
+        pytest.skip(lacking)
+
+
+def _lacking(gpu: Gpu | None, mark: pytest.Mark) -> str | None:
+    """What a check needs and this machine has not, as the reason for `skipped`."""
+    gib, capability = mark.kwargs.get("gib", 0), mark.kwargs.get("capability", (0, 0))
+    if gpu is None:
+        return f"needs a GPU: {mark.args[0]}"
+    if gpu.memory_bytes < gib << 30:
+        return f"needs a GPU with {gib} GiB of memory"
+    return None if gpu.capability >= capability else f"needs a GPU of capability {'.'.join(map(str, capability))}"
 
 
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """End a check's process after its last case."""
-    current = item.session.stash.get(CURRENT, None)
+    session, judge = item.session, item.config.stash[JUDGE]
+    current = session.stash.get(CURRENT, None)
     if current and (nextitem is None or check_of(nextitem) != current[0]):
-        current[1].close()
-        item.config.stash[JUDGE].waited_s += current[1].spent_s
-        del item.session.stash[CURRENT]
+        judge.waited_s += current[1].spent_s
+        del session.stash[CURRENT]
+        # On a GPU a process takes a third of a second for its context, and a problem's kernels are compiled once.
+        if judge.device == "cuda" and nextitem is not None and nextitem.path == item.path:
+            if child := current[1].hand_over():
+                session.stash[KEPT] = child
+        else:
+            current[1].close()
+    if (nextitem is None or nextitem.path != item.path) and (child := session.stash.get(KEPT, None)):
+        child.end()
+        del session.stash[KEPT]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -199,6 +229,11 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         if current := item.session.stash.get(CURRENT, None):
             outcome.printed = outcome.printed or current[1].printed()
             judge.note_timeout(current[0], outcome)
+            if judge.device == "cuda" and outcome.verdict is Verdict.FAIL:
+                current[1].renew()  # its CUDA context may be broken; after a crash or a timeout there is none any more
+            if outcome.verdict is Verdict.OUT_OF_MEMORY and judge.servers.crowded:
+                outcome.verdict = Verdict.GRADER_ERROR
+                outcome.message = f"the GPU was not free: others held {judge.servers.used_before >> 20} MiB of it"
         verdict = "" if judge.here else f"{outcome.verdict}; "
         text = f"{words_of(item)}\n{outcome}\n[{verdict}--seed {judge.seed_of(check_of(item) or '')}]"
         raise pytest.fail.Exception(text, pytrace=False) from None
@@ -292,7 +327,11 @@ def _process(request: pytest.FixtureRequest) -> CheckProcess:
         entry = judge.rubric.entry(check)
         limit_s = entry.limit_s if entry else LIMIT_S
         folder = judge.submission.source if judge.here else judge.submission.folder
-        process = kind(judge.servers, folder, check.partition(".")[0], limit_s, refusal=judge.refusal(check))
+        problem, refusal = check.partition(".")[0], judge.refusal(check)
+        process = kind(judge.servers, folder, problem, limit_s, session.stash.get(KEPT, None), refusal)
+        if KEPT in session.stash:
+            session.stash[KEPT].forget()
+            del session.stash[KEPT]
         session.stash[CURRENT] = (check, process)
     return session.stash[CURRENT][1]
 

@@ -139,6 +139,7 @@ def run_checks(judge: Judge, checks: Sequence[str], listener: Listener, submissi
         ),
         target=result.Target(
             device=device, python=platform.python_version(), sandbox=judge.servers.sandbox.level,
+            shares_memory=judge.servers.shares_memory,
             **(versions if judge.cannot_run else judge.servers.versions),
         ),
         score=total(results, stopped=recorder.stopped),

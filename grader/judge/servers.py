@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 
 from grader.doctor import Gpu, Machine, uses_gpu
-from grader.judge.server import RunnerBroken, RunnerServer
+from grader.judge.server import RunnerServer
 from grader.sandbox.levels import Device, Sandbox, Unconfined
 
 PROBE_LIMIT_S = 120.0  # a cold compiler on a GPU
 PROBE_S = {"cpu": 0.1, "cuda": 1.0}  # on the machines of docs/measurements.md
+RETURN_LIMIT_S = 10.0  # for the driver to free the memory of killed processes
+UNCOUNTED_BYTES = 64 << 20  # that may be missing: the driver keeps some of its own
+MOST_OF_OTHERS = 1 / 8  # of a GPU's memory
 MOST_SLACK = 8.0  # limits are stretched by the probe's time, but never more than this
 
 
@@ -22,6 +25,9 @@ class Servers:
         self.device: Device = "cuda" if gpu else "cpu"
         self.slack = 1.0  # by how much this machine is slower than the one that limits were set on
         self.versions: dict[str, str] = {}  # of torch, triton and numpy, once a server is ready
+        self.shares_memory: bool | None = None  # whether the runner can open the judge's device memory; None on a CPU
+        self.used_before = 0  # bytes of the GPU's memory that others use
+        self.unreturned_bytes = 0  # of the GPU's memory, some time after the last server has ended
         self._server: RunnerServer | None = None
         self._probed = False
 
@@ -34,6 +40,10 @@ class Servers:
         """The living server; a new one where there is none. Does not wait for it."""
         if self._server is None or not self._server.sound:
             self.close()
+            if self.gpu:
+                from grader.sandbox.gpu import Gpu
+
+                self.used_before = Gpu(self.gpu.uuid).used_bytes()
             self._server = RunnerServer(self.device, self.sandbox, self.gpu.uuid if self.gpu else "")
         return self._server
 
@@ -47,36 +57,30 @@ class Servers:
         return server
 
     def close(self) -> None:
-        if self._server:
-            self._server.close()
+        """End the server, and wait until a GPU has its memory back; `unreturned_bytes` tells what is missing then."""
+        if self._server is None:
+            return
+        self._server.close()
         self._server = None
+        if self.gpu:
+            from grader.sandbox.gpu import Gpu
+
+            allowed = self.used_before + UNCOUNTED_BYTES
+            self.unreturned_bytes = Gpu(self.gpu.uuid).wait_for(allowed, RETURN_LIMIT_S)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether others held much of the GPU's memory before: then running out of it is not the submission's fault."""
+        return self.gpu is not None and self.used_before > MOST_OF_OTHERS * self.gpu.memory_bytes
 
     def _probe(self, server: RunnerServer) -> float:
-        """Seconds that a small kernel of our own takes in a fresh child, its answer compared."""
-        import torch
-
-        from grader.judge import replies
+        """Seconds that a small kernel of our own takes in a fresh child, and on the way whether CUDA IPC works."""
         from grader.judge.child import RunnerChild
-        from grader.judge.parcel import Parcel
-        from grader.judge.verdict import Outcome
-        from grader.runner.protocol import Malformed
+        from grader.judge.probe import probe
 
-        x = torch.randn(100)
-        parcel = Parcel.of({"x": x})
         child, start = RunnerChild(server), time.monotonic()
         try:
-            header: dict[str, object] = {
-                "verb": "probe", "storages": [part.nbytes for part in parcel.parts], "tensor": parcel.specs([])[0]
-            }  # fmt: skip
-            reply, payload = child.request(header, parcel.parts, PROBE_LIMIT_S)
-            if not isinstance(reply, replies.Answered):
-                said = reply.message if isinstance(reply, replies.Raised) else reply.status
-                raise RunnerBroken(f"a kernel of our own does not run here: {said}")
-            [answer], _ = replies.split([e for e in reply.outputs if isinstance(e, replies.TensorEntry)], [], payload)
-            if not torch.equal(answer, 2 * x):
-                raise RunnerBroken("a kernel of our own gives a wrong answer here")
+            self.shares_memory = probe(child, self.device, PROBE_LIMIT_S)
             return time.monotonic() - start
-        except (Outcome, Malformed, ValueError) as error:
-            raise RunnerBroken(f"a kernel of our own does not run here: {error}") from None
         finally:
             child.end()

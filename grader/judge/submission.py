@@ -16,6 +16,7 @@ import torch
 from grader.closest import closest
 from grader.judge import replies
 from grader.judge.child import RunnerChild, payload_limit
+from grader.judge.footprint import of_gpu, of_process
 from grader.judge.output import clean
 from grader.judge.parcel import Parcel
 from grader.judge.replies import Access, Answered, Entry, LargeEntry, Loaded, Operator, OtherEntry, Raised, TensorEntry
@@ -74,6 +75,7 @@ class CheckProcess:
     operators: dict[str, Operator] = field(default_factory=dict)  # of PyTorch that ran in its calls: advice
     launches: int | None = None  # of kernels in its calls: advice
     spent_s: float = 0.0
+    fresh: bool = True  # nothing of this check has been called yet
     told: bool = False  # what it wrote
 
     def load(self) -> None:
@@ -86,11 +88,13 @@ class CheckProcess:
             message: dict[str, object] = {"verb": "load", "folder": folder, "module": self.module}
             reply, _ = self.request(message)
             if isinstance(reply, Loaded):
-                self.functions = tuple(reply.names)
+                self.functions = self.child.functions = tuple(reply.names)
             elif isinstance(reply, Raised):
                 self.child.failure = self._load_failure(reply)
             else:
                 self.child.malformed("an answer where nothing was asked")
+        elif self.child.functions and not self.functions:  # it has served another check
+            self.functions = self.child.functions
         if self.child.failure:
             raise self.child.failure
 
@@ -126,6 +130,19 @@ class CheckProcess:
     def close(self) -> None:
         if self.child:
             self.child.end()
+
+    def renew(self) -> None:
+        """End the child, so that the next call has a new one; what it printed is kept."""
+        self.close()
+        self.child, self.functions, self.fresh = None, (), True
+
+    def hand_over(self) -> RunnerChild | None:
+        """The child for another check of the same problem, unless it has failed."""
+        child, self.child = self.child, None
+        if child and (child.failure or child.closed):
+            child.end()
+            return None
+        return child
 
     def printed(self) -> str:
         """What the submission wrote, cleaned; told once, with the first case that did not pass."""
@@ -174,6 +191,7 @@ class Call:
     gradient: torch.Tensor | None = None  # to go backward from
     again: bool = False  # at the addresses of the call before, whose answer is read once more
     elsewhere: torch.Tensor | None = None  # the argument that lies on another device
+    own_stream: bool = False  # a stream other than the default one is the current one, and brings the inputs late
 
 
 @dataclass(frozen=True)
@@ -195,6 +213,27 @@ class Function:
         """
         results = self._answers(Call(arguments, options, again=True))
         return results.answer, results.earlier[0]
+
+    def on_own_stream(self, *arguments: torch.Tensor, **options: Option) -> Result:
+        """Call it while a stream of its own is the current one, on which the inputs are not there yet (on a GPU)."""
+        return self._answers(Call(arguments, options, own_stream=True)).answer
+
+    def footprint(
+        self, *arguments: torch.Tensor, after: tuple[torch.Tensor, ...], **options: Option
+    ) -> tuple[Results, int]:
+        """Call it in a new process: its answers, and the most memory that it took at once beside the inputs, in bytes.
+
+        `after` are small arguments of a first call, so that compiling and loading do not count. On a CPU the answer is
+        never less than the size of the inputs, which travel at first.
+        """
+        self.process.renew()
+        self._answers(Call(after, options))
+        child, gpu = self.process.child, self.process.servers.gpu
+        assert child
+        with of_gpu(gpu.uuid) if gpu else of_process(child.line.process) as taken:
+            results = self._answers(Call(arguments, options))
+        storages = {value.untyped_storage().data_ptr(): value.untyped_storage().nbytes() for value in arguments}
+        return results, taken.bytes - sum(storages.values())
 
     def backward(self, *arguments: torch.Tensor, gradient: torch.Tensor) -> tuple[Result, ...]:
         """Call it and go backward from `gradient`. Returns the answer and the gradient of each argument."""
@@ -247,7 +286,9 @@ class Function:
             "arguments": list(range(len(call.arguments))), "options": call.options,
             "incoming": [] if call.gradient is None else [len(call.arguments)],
             "keep_addresses": call.again, "recall": call.again, "order": self.order, "shuffle_seed": 1,
+            "own_stream": call.own_stream and self.process.servers.device == "cuda", "fresh": self.process.fresh,
         }  # fmt: skip
+        self.process.fresh = False
         reply, payload = self.process.request(header, parcel.parts)
         if isinstance(reply, Raised):
             return reply

@@ -9,6 +9,7 @@ import os
 import socket
 import sys
 import traceback
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -64,12 +65,14 @@ class Child:
             return {"status": "raised", **self.describe_exception(error)}, []
 
     def probe(self, header: dict[str, Any], payload: bytearray) -> tuple[dict[str, Any], list[memoryview]]:
-        """Run a small kernel of our own on the judge's numbers."""
+        """Run a small kernel of our own on the judge's numbers; read the judge's device memory where it is shared."""
         import probe
 
         self.storages.fill(header["storages"], payload, keep_addresses=False)
-        result = probe.double(self.storages.view(header["tensor"]))
-        return {"status": "answer", "outputs": [describe(result, result.nbytes)]}, [pack(result)]
+        results = [probe.double(self.storages.view(header["tensor"]))]
+        if header["handle"]:
+            results.append(probe.shared_bytes(header["handle"], header["count"]))
+        return {"status": "answer", "outputs": [describe(result, 1 << 20) for result in results]}, [*map(pack, results)]
 
     def load(self, header: dict[str, Any], payload: bytearray) -> tuple[dict[str, Any], list[memoryview]]:
         """Import one module of the submission."""
@@ -86,7 +89,15 @@ class Child:
 
     def call(self, header: dict[str, Any], payload: bytearray) -> tuple[dict[str, Any], list[memoryview]]:
         """Call a function of the loaded module; go backward where gradients are asked for."""
+        if header["fresh"]:  # another check's turn
+            self.operators.seen, self.operators.launches, self.results = {}, 0, []
+        with torch.cuda.stream(torch.cuda.Stream()) if header["own_stream"] else nullcontext():
+            return self._call(header, payload)
+
+    def _call(self, header: dict[str, Any], payload: bytearray) -> tuple[dict[str, Any], list[memoryview]]:
         self.storages.fill(header["storages"], payload, header["keep_addresses"])
+        if header["own_stream"]:
+            self.storages.arrive_late()
         named = [(spec["storage"], spec["name"], self.storages.view(spec)) for spec in header["tensors"]]
         tensors = [tensor for _, _, tensor in named]
         if self.watch:
@@ -96,8 +107,6 @@ class Child:
             result = function(*(tensors[index] for index in header["arguments"]), **header["options"])
             results = list(result) if type(result) is tuple and 1 < len(result) <= MOST_RESULTS else [result]
             gradients = self._gradients(header, tensors, results)
-        if self.device == "cuda":
-            torch.cuda.synchronize()
         earlier, self.results = self.results, results
         return self._reply(results, gradients, earlier if header["recall"] else [], header["room"])
 
@@ -133,6 +142,8 @@ class Child:
                 entry = describe(value, room - sum(part.nbytes for part in parts))
                 parts += [pack(value)] if entry["kind"] == "tensor" else []
                 reply[field].append(entry)
+        if self.device == "cuda":  # results are due on the current stream, the rest of the device may take longer
+            torch.cuda.synchronize()
         return reply, parts + [pack(block) for block in self.storages.blocks]
 
     def describe_exception(self, error: BaseException) -> dict[str, Any]:

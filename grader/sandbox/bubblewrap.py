@@ -14,7 +14,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from grader.sandbox.gpu_nodes import gpu_nodes
 from grader.sandbox.levels import RUNNER_FOLDER, Device, Level, environment, runner_command
 
 PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
@@ -111,7 +110,9 @@ def recipe(tree: Path, device: Device, gpu: str = "") -> Iterable[str]:
     yield from ("--proc", "/proc", "--remount-ro", "/proc")
     yield from ("--dev", "/dev")  # new, so that none of the host's devices is there, nor its shared memory
     if device == "cuda":
-        for node in gpu_nodes(gpu):  # after --dev, which would cover them
+        from grader.sandbox.gpu import Gpu
+
+        for node in Gpu(gpu).nodes():  # after --dev, which would cover them
             yield from ("--dev-bind-try", node, node)
     yield from (
         "--size",

@@ -80,9 +80,7 @@ class Watchdog:
 
     def _watch(self) -> None:
         pause_s = LOOK_EVERY_S
-        with contextlib.suppress(
-            PermissionError
-        ):  # root's own have no limit on their number: be faster
+        with contextlib.suppress(PermissionError):  # root's own have no limit on their number: be faster
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BEFORE_ALL_OTHERS)
         while not self._over.wait(pause_s):
             start = time.monotonic()

@@ -94,9 +94,9 @@ def test_a_wrong_command_is_one_sentence_and_ends_with_2(arguments, said):
 def test_grade_adds_hidden_checks_and_shows_a_student_no_more_than_title_and_hint(tmp_path):
     done = grader("grade", OVERFLOW, "--json", tmp_path / "result.json")
     assert done.returncode == 1
-    assert "UNCONFINED" in done.stderr
+    assert "UNCONFINED" not in done.stderr
     result = Result.model_validate_json((tmp_path / "result.json").read_text())
-    assert result.target.sandbox == "none"
+    assert result.target.sandbox == "bwrap"
     hidden = [check for check in result.checks if check.visibility == "hidden" and check.verdict == "fail"]
     assert hidden
     for check in hidden:
@@ -113,6 +113,25 @@ def test_grade_adds_hidden_checks_and_shows_a_student_no_more_than_title_and_hin
             check.printed,
         )
         assert not any(shown)
+
+
+def test_grading_without_a_sandbox_has_to_be_asked_for_and_is_recorded(tmp_path):
+    done = grader("grade", "--unsafe-no-sandbox", STAFF / "submissions" / "right" / "joined_stream", "--json",
+                  tmp_path / "result.json")  # fmt: skip
+    assert "UNCONFINED" in done.stderr
+    assert "unconfined" in done.stdout
+    result = Result.model_validate_json((tmp_path / "result.json").read_text())
+    assert result.target.sandbox == "none"
+
+
+@pytest.mark.parametrize("options", [["--sandbox"], ["--device", "cpu"]])
+def test_a_student_can_ask_for_the_sandbox_and_the_device(tmp_path, options):
+    done = grader("check", "gelu.large_values", "--submission", OVERFLOW, *options, "--json", tmp_path / "result.json")
+    assert done.returncode == 1
+    result = Result.model_validate_json((tmp_path / "result.json").read_text())
+    assert result.target.sandbox == ("bwrap" if "--sandbox" in options else "none")
+    assert result.target.device.startswith("cpu")
+    assert " ".join(options) in result.checks[0].replay
 
 
 def test_pytest_works_directly_and_says_which_package_it_checks():

@@ -80,7 +80,7 @@ class Check:
     def large(self) -> bool:
         """Whether its inputs take gigabytes."""
         marks = getattr(self.function, "pytestmark", ())
-        return any(mark.name == "needs_gpu" and mark.kwargs.get("large") for mark in marks)
+        return any(mark.name == "needs_gpu" and mark.kwargs.get("gib") for mark in marks)
 
     def cases(self) -> Iterator[tuple[str, dict[str, object]]]:
         """Each case in words, and as arguments of the function."""

@@ -30,7 +30,7 @@ SET_UP = {
     "clone", "copy", "_to_copy", "_unsafe_view", "_reshape_copy", "resize", "set", "detach", "alias",
     "cat", "stack", "constant_pad_nd", "repeat", "index", "index_select", "gather", "take", "flip", "roll", "tril",
     "triu", "abs", "index_put", "scatter", "masked_scatter", "_local_scalar_dense", "select_backward", "slice_backward",
-    "as_strided_scatter", "slice_scatter", "masked_fill", "where", "sum", "_pin_memory",
+    "as_strided_scatter", "slice_scatter", "masked_fill", "where", "sum", "_pin_memory", "record_stream",
 }  # fmt: skip
 
 MOST_NAMES = 6  # in the evidence

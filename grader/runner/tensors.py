@@ -27,6 +27,7 @@ class Storages:
     def __init__(self, device: str) -> None:
         self.device = device
         self.blocks: list[torch.Tensor] = []
+        self.late: list[torch.Tensor] = []
 
     def fill(self, sizes: Sequence[int], payload: bytearray, keep_addresses: bool) -> None:
         """Place `payload`, the storages one after the other, in fresh memory or where the last ones lie."""
@@ -42,12 +43,12 @@ class Storages:
 
     def arrive_late(self) -> None:
         """Let the current stream bring the content some time from now; until then every element is a NaN."""
-        content = [block.clone() for block in self.blocks]
+        self.late = [block.clone() for block in self.blocks]  # kept: its memory may not be given to anybody else
         for block in self.blocks:
             block.fill_(0xFF)
         torch.cuda.synchronize()
         torch.cuda._sleep(LATE_CYCLES)  # type: ignore[no-untyped-call]
-        for block, late in zip(self.blocks, content, strict=True):
+        for block, late in zip(self.blocks, self.late, strict=True):
             block.copy_(late)
 
     def view(self, spec: dict[str, Any]) -> torch.Tensor:

@@ -105,9 +105,9 @@ def recipe(tree: Path, device: Device, gpu: str = "") -> Iterable[str]:
     yield from ("--size", str(TMP_BYTES), "--tmpfs", HOME)  # before Python, which may lie in /tmp itself
     for folder in python_folders():
         yield from ("--ro-bind", folder, folder)
-    # Inside, root's own user number may write the settings of the whole kernel below /proc/sys, capabilities or not:
-    # `core_pattern` is a program that the kernel runs as root, outside.
-    yield from ("--proc", "/proc", "--remount-ro", "/proc")
+    yield from ("--proc", "/proc")
+    for setting in settings_in_proc():
+        yield from ("--ro-bind-try", setting, setting)
     yield from ("--dev", "/dev")  # new, so that none of the host's devices is there, nor its shared memory
     if device == "cuda":
         from grader.sandbox.gpu import Gpu
@@ -128,6 +128,17 @@ def recipe(tree: Path, device: Device, gpu: str = "") -> Iterable[str]:
         yield from ("--ro-bind", "/sys/devices/system/cpu", "/sys/devices/system/cpu")
     yield from ("--ro-bind", str(RUNNER_FOLDER), RUNNER, "--ro-bind", str(tree), SUBMISSION)
     yield from ("--chdir", HOME, "--remount-ro", "/")
+
+
+def settings_in_proc() -> list[str]:
+    """What in /proc is not a process but speaks of the whole machine: folders and files, but no links to a process.
+
+    Capabilities or not, root's own user number may write these or change their modes, outside as well. One of them,
+    /proc/sys/kernel/core_pattern, is a program that the kernel runs as root. (A /proc that is read-only as a whole would
+    not do: CUDA does not start in it, error 304.)
+    """
+    entries = [entry for entry in os.scandir("/proc") if not entry.name.isdigit() and not entry.is_symlink()]
+    return sorted(entry.path for entry in entries)
 
 
 def python_folders() -> list[str]:

@@ -133,9 +133,9 @@ def recipe(tree: Path, device: Device, gpu: str = "") -> Iterable[str]:
 def settings_in_proc() -> list[str]:
     """What in /proc is not a process but speaks of the whole machine: folders and files, but no links to a process.
 
-    Capabilities or not, root's own user number may write these or change their modes, outside as well. One of them,
-    /proc/sys/kernel/core_pattern, is a program that the kernel runs as root. (A /proc that is read-only as a whole would
-    not do: CUDA does not start in it, error 304.)
+    Capabilities or not, root's own user number may write these or change their modes, outside as well: one of them,
+    /proc/sys/kernel/core_pattern, is a program that the kernel runs as root. If all of /proc were read-only, CUDA would
+    not start (error 304).
     """
     entries = [entry for entry in os.scandir("/proc") if not entry.name.isdigit() and not entry.is_symlink()]
     return sorted(entry.path for entry in entries)

@@ -69,9 +69,15 @@ def submitted(servers: Servers, folder: Path) -> Iterator[Snapshot]:
         snapshot.remove()
         return
     tree = servers.sandbox.tree
-    for entry in tree.iterdir():  # the folder itself is mounted
-        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    empty(tree)
     yield Snapshot.of(folder, into=tree)
+    empty(tree)
+
+
+def empty(folder: Path) -> None:
+    """Remove what is in a folder, but not the folder, which is mounted."""
+    for entry in folder.iterdir():
+        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
 
 @pytest.fixture

@@ -17,7 +17,8 @@ import pytest
 from rich.console import Console
 
 from grader import doctor
-from grader.doctor import Finding, Gpu, Machine, can_run_kernels, examine, render, uses_gpu
+from grader.doctor import Finding, Gpu, Machine, can_run_kernels, confinement, examine, render, uses_gpu
+from grader.sandbox.obstacles import Obstacle
 
 ROOT = Path(__file__).parents[2]
 
@@ -512,6 +513,10 @@ class Driver(SimpleNamespace):
         memory._obj.value = 85_000_000_000
         return 0
 
+    def cuDeviceGetUuid(self, identity: Any, device: Any) -> int:
+        identity[:] = range(device.value, device.value + 16)
+        return 0
+
     def cuDeviceGetAttribute(self, value: Any, attribute: int, device: Any) -> int:
         value._obj.value = {75: 9, 76: 0, 97: 232_448}[attribute]
         return 0
@@ -522,7 +527,10 @@ def test_gpus_are_described_as_the_driver_does(monkeypatch):
     machine = Machine.here()
     assert (machine.nvidia_driver, machine.driver_cuda) == (True, "12.8")
     assert [gpu.name.isascii() and gpu.name[-2:] for gpu in machine.gpus] == ["40", "41"]
-    assert {replace(gpu, name=H100.name) for gpu in machine.gpus} == {H100}
+    assert {replace(gpu, name=H100.name, uuid=H100.uuid) for gpu in machine.gpus} == {H100}
+    assert [gpu.uuid for gpu in machine.gpus] == [
+        "GPU-28292a2b-2c2d-2e2f-3031-323334353637", "GPU-292a2b2c-2d2e-2f30-3132-333435363738",
+    ]  # fmt: skip
 
 
 def test_a_driver_that_does_not_start_shows_its_version_and_no_gpu(monkeypatch):
@@ -535,3 +543,10 @@ def test_a_driver_that_does_not_start_shows_its_version_and_no_gpu(monkeypatch):
 def test_a_library_without_the_drivers_functions_is_no_driver(monkeypatch):
     monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace())
     assert Machine.here().nvidia_driver is False
+
+
+def test_what_keeps_submissions_from_being_confined_is_a_note_with_the_remedy():
+    assert confinement(None).level == "ok"
+    finding = confinement(Obstacle("bubblewrap is not installed", "sudo apt install bubblewrap"))
+    assert (finding.level, finding.remedy) == ("note", "sudo apt install bubblewrap")
+    assert "`grade` refuses" in finding.sentence

@@ -5,6 +5,7 @@ import pytest
 from grader.judge.replies import Raised
 from grader.judge.verdict import Verdict
 from grader.judge.wording import KNOWN_ERRORS, raised_outcome
+from grader.rubric_files import ALL_LIMIT_S
 
 # What a kernel does with x (16 elements from `x_ptr`, as tile `x`), or with two 16 x 16 tiles `a` and `b`, and a part
 # of what the student reads.
@@ -126,6 +127,17 @@ def test_after_two_checks_that_do_not_end_the_others_of_the_problem_are_not_trie
     assert [check.cause for check in checks[:3]] == [None, None, "not_tried"]
     assert "ran out of time, the last in line" in checks[2].message
     assert [check.cause for check in graded] == [None, None, None]
+
+
+@pytest.mark.parametrize("staff", [False, True], ids=["student", "staff"])
+def test_after_the_time_for_all_checks_the_others_are_not_tried(grade, servers, tmp_path, monkeypatch, staff):
+    (tmp_path / "gelu.py").write_text("import time\n\n\ndef gelu(x):\n    time.sleep(0.3)\n    return x\n")
+    servers.ready()
+    monkeypatch.setattr(servers, "slack", 0.1 / ALL_LIMIT_S)
+    checks = grade(tmp_path, "gelu.sizes", "gelu.shapes", "gelu.layouts", staff=staff).checks
+    assert [check.verdict for check in checks] == ["timeout", "timeout", "timeout"]
+    assert [check.cause for check in checks] == [None, "not_tried", "not_tried"]
+    assert "the checks before it took more than" in checks[1].message
 
 
 @pytest.mark.parametrize("row", KNOWN_ERRORS, ids=[row[0] for row in KNOWN_ERRORS])

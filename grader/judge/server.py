@@ -16,7 +16,7 @@ from pathlib import Path
 
 from grader.judge.output import OutputPipe
 from grader.runner import protocol
-from grader.sandbox.levels import Device, Sandbox
+from grader.sandbox.levels import CannotStart, Device, Sandbox
 from grader.sandbox.limits import Limits, Watchdog, go_first
 from grader.sandbox.processes import descendants, inner_pid, kill_descendants
 
@@ -52,6 +52,8 @@ class RunnerServer:
         self.control, theirs = socket.socketpair()
         try:
             self.process = sandbox.start(device, gpu, theirs.fileno(), self.errors.write)
+        except CannotStart as error:
+            raise RunnerBroken(f"the runner cannot be started: {error}") from None
         finally:
             theirs.close()
             self.errors.close_write()

@@ -11,8 +11,9 @@ from grader.sandbox.levels import Device, Sandbox, Unconfined
 PROBE_LIMIT_S = 120.0  # a cold compiler on a GPU
 PROBE_S = {"cpu": 0.1, "cuda": 1.0}  # on the machines of docs/measurements.md
 RETURN_LIMIT_S = 10.0  # for the driver to free the memory of killed processes
+LOOK_EVERY_S = 0.02
 UNCOUNTED_BYTES = 64 << 20  # that may be missing: the driver keeps some of its own
-MOST_OF_OTHERS = 1 / 8  # of a GPU's memory
+MOST_OF_OTHERS = 1 / 4  # of a GPU's memory
 MOST_SLACK = 8.0  # limits are stretched by the probe's time, but never more than this
 
 
@@ -40,10 +41,7 @@ class Servers:
         """The living server; a new one where there is none. Does not wait for it."""
         if self._server is None or not self._server.sound:
             self.close()
-            if self.gpu:
-                from grader.sandbox.gpu import Gpu
-
-                self.used_before = Gpu(self.gpu.uuid).used_bytes()
+            self.used_before = self._used_bytes() or 0
             self._server = RunnerServer(self.device, self.sandbox, self.gpu.uuid if self.gpu else "")
         return self._server
 
@@ -62,11 +60,23 @@ class Servers:
             return
         self._server.close()
         self._server = None
-        if self.gpu:
-            from grader.sandbox.gpu import Gpu
+        give_up = time.monotonic() + RETURN_LIMIT_S
+        while (used := self._used_bytes()) is not None and used > self.used_before + UNCOUNTED_BYTES:
+            if time.monotonic() >= give_up:
+                self.unreturned_bytes = used - self.used_before
+                return
+            time.sleep(LOOK_EVERY_S)
 
-            allowed = self.used_before + UNCOUNTED_BYTES
-            self.unreturned_bytes = Gpu(self.gpu.uuid).wait_for(allowed, RETURN_LIMIT_S)
+    def _used_bytes(self) -> int | None:
+        """Of the GPU's memory, by anybody; None without a GPU, or where nobody can tell."""
+        if self.gpu is None:
+            return None
+        from grader.sandbox.gpu import Gpu, GpuUnknown
+
+        try:
+            return Gpu(self.gpu.uuid).used_bytes()
+        except GpuUnknown:
+            return None
 
     @property
     def crowded(self) -> bool:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from grader.sandbox.levels import RUNNER_FOLDER, Device, Level, environment, runner_command
+from grader.sandbox.levels import RUNNER_FOLDER, CannotStart, Device, Level, environment, runner_command
 
 PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
 TMP_BYTES = SHM_BYTES = 1 << 30  # each; the caches of a GPU's compiler need some hundred MB of the first
@@ -44,8 +44,11 @@ class Bubblewrap:
 
         From a thread that outlives it: bubblewrap kills the sandbox when the thread that started it ends.
         """
-        options = [*recipe(self.tree, device, gpu)]
-        return run_confined(options, runner_command(RUNNER, control, device), control, output)
+        try:
+            options = [*recipe(self.tree, device, gpu)]
+            return run_confined(options, runner_command(RUNNER, control, device), control, output)
+        except FileNotFoundError:
+            raise CannotStart("bubblewrap is not installed") from None
 
     def seen_at(self, folder: Path) -> str:
         assert folder == self.tree, "one sandbox holds one submission"

@@ -6,36 +6,50 @@ It opens no CUDA context. GPUs are named by UUID, since an index means different
 from __future__ import annotations
 
 import threading
-import time
+from collections.abc import Callable
 from types import TracebackType
+from typing import Any
 
 import pynvml
+
+from grader.sandbox.levels import CannotStart
 
 SHARED_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm")
 LOOK_EVERY_S = 0.0005
 
 
+class GpuUnknown(CannotStart):
+    """The library is missing, or does not know this GPU or what was asked of it."""
+
+
 class Gpu:
-    """A GPU as the library sees it."""
+    """A GPU as the library sees it. Everything here raises `GpuUnknown`."""
 
     def __init__(self, uuid: str) -> None:
-        pynvml.nvmlInit()  # counted by the library: once for each is fine
-        self._handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        self._ask(pynvml.nvmlInit)  # counted by the library: once for each is fine
+        self._handle = self._ask(pynvml.nvmlDeviceGetHandleByUUID, uuid)
 
     def nodes(self) -> list[str]:
         """The device nodes that CUDA needs for this GPU, and no other GPU's."""
-        return [*SHARED_NODES, f"/dev/nvidia{pynvml.nvmlDeviceGetMinorNumber(self._handle)}"]
+        return [*SHARED_NODES, f"/dev/nvidia{self._ask(pynvml.nvmlDeviceGetMinorNumber, self._handle)}"]
 
     def used_bytes(self) -> int:
         """Memory in use by all processes, and by the driver."""
-        return int(pynvml.nvmlDeviceGetMemoryInfo(self._handle).used)
+        return int(self._ask(pynvml.nvmlDeviceGetMemoryInfo, self._handle).used)
 
-    def wait_for(self, used_bytes: int, limit_s: float) -> int:
-        """Wait until no more than this is in use. The bytes that still are after `limit_s`, or 0."""
-        give_up = time.monotonic() + limit_s
-        while (over := self.used_bytes() - used_bytes) > 0 and time.monotonic() < give_up:
-            time.sleep(0.02)
-        return max(over, 0)
+    @staticmethod
+    def _ask(function: Callable[..., Any], *arguments: object) -> Any:
+        try:
+            return function(*arguments)
+        except pynvml.NVMLError as error:
+            raise GpuUnknown(f"NVIDIA's management library: {error}") from None
+
+    @staticmethod
+    def _ask(function: Callable[..., Any], *arguments: object) -> Any:
+        try:
+            return function(*arguments)
+        except pynvml.NVMLError as error:
+            raise GpuUnknown(f"NVIDIA's management library: {error}") from None
 
 
 class MostUsed:

@@ -16,13 +16,20 @@ Level = Literal["none", "bwrap"]
 GPU_VARIABLES = ("LD_LIBRARY_PATH", "TRITON_LIBCUDA_PATH")  # where the driver's libraries are, if nowhere usual
 
 
+class CannotStart(Exception):
+    """What a sandbox needs is not there."""
+
+
 class Sandbox(Protocol):
     """Starts runner's servers, one after the other, for one submission."""
 
     level: Level
 
     def start(self, device: Device, gpu: str, control: int, output: int) -> subprocess.Popen[bytes]:
-        """Start a server: it speaks on the descriptor `control`, and prints to `output`. `gpu` is a UUID."""
+        """Start a server: it speaks on the descriptor `control`, and prints to `output`. `gpu` is a UUID.
+
+        Raises `CannotStart`.
+        """
 
     def seen_at(self, folder: Path) -> str:
         """Where the server's children see the submission's `folder`."""

@@ -34,6 +34,7 @@ from grader.judge.submission import CheckProcess, Submission
 from grader.judge.verdict import Outcome, Verdict
 from grader.runner import protocol
 from grader.runner.tensors import DTYPES
+from grader.sandbox.levels import Unconfined
 from grader.sandbox.processes import kill_descendants
 
 Speak = Callable[[socket.socket], None]
@@ -48,7 +49,7 @@ class FakeServer:
 
     def __init__(self, speak: Speak, stays: bool = False) -> None:
         self.speak, self.stays = speak, stays
-        self.left = threading.Event()
+        self.left, self.excess = threading.Event(), None
 
     def open(self) -> Line:
         ours, theirs = socket.socketpair()
@@ -57,7 +58,7 @@ class FakeServer:
         errors.close_write()
         self.thread = threading.Thread(target=self._live, args=(theirs,), daemon=True)
         self.thread.start()
-        return Line(NO_PROCESS, ours, output, errors)
+        return Line(NO_PROCESS, NO_PROCESS, ours, output, errors)
 
     def how_ended(self, pid: int, seconds: float) -> dict[str, int] | None:
         return {"code": 0} if self.left.is_set() else None
@@ -292,7 +293,7 @@ def test_a_process_that_may_not_be_signalled_is_a_timeout_all_the_same(monkeypat
         with monkeypatch.context() as patch:
             patch.setattr(os, "kill", refused)
             outcome = ask(silent, stays=True, limit_s=0.1)
-            assert kill_descendants(shell.pid, patience_s=0.2) == 1
+            assert not kill_descendants(shell.pid, patience_s=0.2)
         assert kill_descendants(shell.pid) == 1
     assert isinstance(outcome, Outcome)
     assert outcome.verdict is Verdict.TIMEOUT
@@ -532,7 +533,7 @@ def test_any_reply_of_a_known_form_is_judged_and_never_an_error_of_the_grader(
 def hold_a_check(kind: str, shape: tuple[int, ...], speak: Speak) -> Outcome | None:
     """Do what a check does with a runner that speaks like this: the end is a pass, or an outcome that is scored."""
     server = FakeServer(speak, stays=True)
-    servers = SimpleNamespace(ready=lambda: server, slack=1.0, device="cpu")
+    servers = SimpleNamespace(ready=lambda: server, slack=1.0, device="cpu", gpu=None, sandbox=Unconfined())
     process = CheckProcess(servers, Path(__file__).parent, "gelu", 5.0)  # type: ignore[arg-type]
     gelu = Submission(process).gelu
     x = Input(shape).draw(torch.Generator().manual_seed(1))

@@ -17,7 +17,7 @@ from pathlib import Path
 from grader.judge.output import OutputPipe
 from grader.runner import protocol
 from grader.sandbox.levels import CannotStart, Device, Sandbox
-from grader.sandbox.limits import Limits, Watchdog, go_first
+from grader.sandbox.limits import Limits, Watchdog, go_first, prefer
 from grader.sandbox.processes import descendants, inner_pid, kill_descendants
 
 START_LIMIT_S = 180.0  # torch from a cold disk
@@ -138,6 +138,7 @@ class RunnerServer:
         """Kill children that take too much of `what`; a fork bomb together with the server that adopts its parts."""
         if self.process.poll() is None:
             if what == "processes":
+                prefer(self.leader)  # or it waits for its turn behind all the others before it can die
                 os.kill(self.leader, signal.SIGKILL)  # in a sandbox all others go with it, but only once it has gone
             kill_descendants(self.leader)
 

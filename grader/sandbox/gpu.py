@@ -44,13 +44,6 @@ class Gpu:
         except pynvml.NVMLError as error:
             raise GpuUnknown(f"NVIDIA's management library: {error}") from None
 
-    @staticmethod
-    def _ask(function: Callable[..., Any], *arguments: object) -> Any:
-        try:
-            return function(*arguments)
-        except pynvml.NVMLError as error:
-            raise GpuUnknown(f"NVIDIA's management library: {error}") from None
-
 
 class MostUsed:
     """While it is entered, the largest amount of a GPU's memory in use: `bytes`."""

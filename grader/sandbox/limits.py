@@ -21,8 +21,9 @@ GIB = 1 << 30
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 LEAST_MEMORY = {"cpu": 4 * GIB, "cuda": 24 * GIB}  # on a GPU the largest inputs pass through the runner's memory
 LOOK_EVERY_S, LOOK_LEAST_S = 0.1, 1.0
+RESERVE_BYTES = GIB // 2  # of the machine's memory, which nobody may take
 SHARE_OF_TIME = 0.05  # that looking may take where it is slow, with thousands of processes on the machine
-BEFORE_ALL_OTHERS = -20  # of nice
+BEFORE_ALL_OTHERS, BEHIND_THE_JUDGE = -20, 10  # of nice: a tenth of the processor, where somebody else wants it
 FIRST_TO_GO = 1000  # of oom_score_adj: where the whole machine runs out of memory, the kernel kills this process
 
 
@@ -50,6 +51,7 @@ class Limits:
         }
         if level == "bwrap":  # elsewhere the processes of the whole user count; root's never do
             limits[resource.RLIMIT_NPROC] = self.processes
+            os.setpriority(os.PRIO_PROCESS, pid, BEHIND_THE_JUDGE)
         for limit, value in limits.items():
             _, hard = resource.prlimit(pid, limit)
             value = value if hard == resource.RLIM_INFINITY else min(value, hard)
@@ -62,11 +64,18 @@ def go_first(pid: int) -> None:
         Path(f"/proc/{pid}/oom_score_adj").write_text(str(FIRST_TO_GO))
 
 
+def prefer(thread: int) -> None:
+    """Give a thread, or a process's first one, the processor before all others, if we may: as root."""
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, thread, BEFORE_ALL_OTHERS)
+
+
 class Watchdog:
     """Looks at everything below a server, calls `kill` where it takes too much, and keeps in `excess` what that was."""
 
     def __init__(self, leader: int, limits: Limits, kill: Callable[[str], None]) -> None:
         self.leader, self.limits, self.kill = leader, limits, kill
+        self.inherited = _taken(leader)  # bytes that each child shares with the server until it changes them
         self.excess: str | None = None  # "memory" or "processes", since `forget`
         self._over = threading.Event()
         threading.Thread(target=self._watch, daemon=True).start()
@@ -80,8 +89,7 @@ class Watchdog:
 
     def _watch(self) -> None:
         pause_s = LOOK_EVERY_S
-        with contextlib.suppress(PermissionError):  # root's own have no limit on their number: be faster
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BEFORE_ALL_OTHERS)
+        prefer(threading.get_native_id())  # where processes have no limit on their number (root's), be faster than they
         while not self._over.wait(pause_s):
             start = time.monotonic()
             excess = self._look()
@@ -94,9 +102,11 @@ class Watchdog:
         family = descendants(self.leader)
         if sum(map(_threads, family)) > self.limits.processes:
             return "processes"
-        # What processes share is counted for each of them by the quick sum; only where that is too much, look closely.
-        quick = sum(map(_resident, family)) > self.limits.memory_bytes
-        return "memory" if quick and sum(map(_proportional, family)) > self.limits.memory_bytes else None
+        taken = [_taken(pid) for pid in family]
+        if sum(max(taken_by_one - self.inherited, 0) for taken_by_one in taken) > self.limits.memory_bytes:
+            return "memory"
+        # What a child inherits and then changes is missing in that sum: so the machine itself is looked at as well.
+        return "memory" if sum(taken) > self.limits.memory_bytes and _available() < RESERVE_BYTES else None
 
 
 def _threads(pid: int) -> int:
@@ -106,20 +116,21 @@ def _threads(pid: int) -> int:
     return 0
 
 
-def _resident(pid: int) -> int:
-    """Bytes of memory that a process has mapped, with all that it shares."""
+def _taken(pid: int) -> int:
+    """Bytes of memory that a process has and that no file stands behind, with what it shares with its parent.
+
+    Not from `smaps_rollup`, which would tell shared memory apart: it waits for a lock that a process which forks
+    without a pause never gives back.
+    """
+    found = 0
     with contextlib.suppress(OSError):
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES
-    return 0
+        for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
+            if line.startswith(("RssAnon:", "RssShmem:")):
+                found += int(line.split()[1]) * 1024
+    return found
 
 
-def _proportional(pid: int) -> int:
-    """Bytes of memory of a process, with its part of what it shares."""
-    with contextlib.suppress(PermissionError):
-        try:
-            for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-                if line.startswith("Pss:"):
-                    return int(line.split()[1]) * 1024
-        except (FileNotFoundError, ProcessLookupError):
-            return 0
-    return _resident(pid)
+def _available() -> int:
+    """Bytes of memory that the machine can still give away."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))

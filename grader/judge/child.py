@@ -160,6 +160,10 @@ class RunnerChild:
                 f"your code took more than the {limits.memory_bytes / 2**30:.0f} GiB of memory that it may have",
                 hint="allocate the answer and little else: print the shapes before you allocate",
             )
+        if what == "files":
+            return Outcome(
+                Verdict.CRASH, f"your code made more than {limits.files} files", hint="write none: return the tensor",
+            )  # fmt: skip
         return Outcome(
             Verdict.CRASH, f"your code had more than {limits.processes} processes and threads",
             hint="start none: a kernel needs no process of its own",

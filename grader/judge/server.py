@@ -59,7 +59,7 @@ class RunnerServer:
             self.errors.close_write()
         self.leader = self.process.pid  # the server's own process, once it is ready
         self.watchdog: Watchdog | None = None
-        self.rlimits = ""  # once it is ready
+        self.treatment = ""  # by the kernel: limits and priorities, once it is ready
         self.silent = False  # a submission can stop the server: one that has not answered is not asked again
 
     def await_ready(self) -> dict[str, str]:
@@ -104,20 +104,33 @@ class RunnerServer:
         return ended if isinstance(ended, dict) and all(type(number) is int for number in ended.values()) else None
 
     def end(self, pid: int) -> None:
-        """Kill a child, and everything that it or an earlier one has started."""
-        if self.process.poll() is None and not kill_descendants(self.leader):
-            self.silent = True  # something forks faster than it can be killed: it goes with the whole server
-        if self.sound:
+        """Kill a child, and everything that it or an earlier one has started; empty a sandbox's scratch folders."""
+        if not self.sound:
+            return
+        if self.sandbox.level == "bwrap":
+            self.silent = not self._end_all()
+        elif kill_descendants(self.leader):
             self.how_ended(pid, 1.0)
+        else:
+            self.silent = True  # something forks faster than it can be killed: it goes with the whole server
+
+    def _end_all(self) -> bool:
+        """Let the first process of a sandbox end all others. Whether it could."""
+        try:
+            message = {"verb": "end", "seconds": END_LIMIT_S}
+            protocol.send(self.control, message, deadline=time.monotonic() + LOOK_LIMIT_S)
+            return self._hear(LOOK_LIMIT_S + END_LIMIT_S).get("clean") is True
+        except (protocol.ConversationError, RunnerBroken):
+            return False
 
     @property
     def sound(self) -> bool:
-        """Whether it lives, answers, and has the limits that it was started with: a child can change its parent's."""
-        return not self.silent and self.process.poll() is None and self.rlimits in ("", self._rlimits_now())
+        """Whether it lives, answers, and is treated by the kernel as at first: a child can change that."""
+        return not self.silent and self.process.poll() is None and self.treatment in ("", self._treatment_now())
 
     @property
     def excess(self) -> str | None:
-        """What the last child took too much of: "memory" or "processes"."""
+        """What the last child took too much of: "memory", "processes" or "files"."""
         return self.watchdog.excess if self.watchdog else None
 
     def _take_hold(self) -> None:
@@ -131,13 +144,13 @@ class RunnerServer:
             self.limits.apply(self.leader, self.sandbox.level)
         except OSError as error:
             raise RunnerBroken(f"the runner's limits cannot be set: {error}") from None
-        self.rlimits = self._rlimits_now()
+        self.treatment = self._treatment_now()
         self.watchdog = Watchdog(self.leader, self.limits, self._kill_excess)
 
     def _kill_excess(self, what: str) -> None:
-        """Kill children that take too much of `what`; a fork bomb together with the server that adopts its parts."""
+        """Kill children that take too much of `what`; a fork bomb, or full scratch folders, with the server."""
         if self.process.poll() is None:
-            if what == "processes":
+            if what != "memory":
                 prefer(self.leader)  # or it waits for its turn behind all the others before it can die
                 os.kill(self.leader, signal.SIGKILL)  # in a sandbox all others go with it, but only once it has gone
             kill_descendants(self.leader)
@@ -147,9 +160,12 @@ class RunnerServer:
         found = [process for process in descendants(self.leader) if inner_pid(process) == pid]
         return found[0] if found else 0
 
-    def _rlimits_now(self) -> str:
+    def _treatment_now(self) -> str:
+        """Its limits, and how it is scheduled: on which processors, in which class, how nice."""
         try:
-            return Path(f"/proc/{self.leader}/limits").read_text()
+            files = [Path(f"/proc/{self.leader}/{name}").read_text() for name in ("limits", "oom_score_adj")]
+            processors, policy = os.sched_getaffinity(self.leader), os.sched_getscheduler(self.leader)
+            return f"{files} {processors} {policy} {os.getpriority(os.PRIO_PROCESS, self.leader)}"
         except OSError:
             return "gone"
 

@@ -230,7 +230,7 @@ class Function:
         self._answers(Call(after, options))
         child, gpu = self.process.child, self.process.servers.gpu
         assert child
-        with of_gpu(gpu.uuid) if gpu else of_process(child.line.process) as taken:
+        with of_gpu(gpu.uuid) if gpu else of_process(child.line.process, child.server.leader) as taken:
             results = self._answers(Call(arguments, options))
         storages = {value.untyped_storage().data_ptr(): value.untyped_storage().nbytes() for value in arguments}
         return results, taken.bytes - sum(storages.values())

@@ -4,10 +4,12 @@ Started as `python -I -B RUNNER_FOLDER DESCRIPTOR DEVICE`. The server runs no te
 no driver (one parallel operation before a fork, and the children hang), and it never sees a submission.
 """
 
+import contextlib
 import ctypes
 import faulthandler
 import gc
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -17,6 +19,7 @@ import warnings
 from typing import Any
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36  # linux/prctl.h
+SCRATCH = ("/tmp", "/dev/shm")  # of a sandbox
 CONNECTION_LOST = os.EX_IOERR  # exit status of a child that can no longer speak: the judge hung up, or the student did
 
 
@@ -47,7 +50,7 @@ def main() -> None:
 
 
 def serve(control: socket.socket) -> None:
-    """Obey the judge: `open` forks a child with its socket and two pipes, `wait` tells how one ended."""
+    """Obey the judge: `open` forks a child with its socket and two pipes, `wait` tells how it ended, `end` ends all."""
     import protocol
 
     while True:
@@ -65,8 +68,10 @@ def serve(control: socket.socket) -> None:
             for descriptor in descriptors:
                 os.close(descriptor)
             protocol.send(control, {"status": "opened", "pid": pid})
+        elif message["verb"] == "wait":
+            protocol.send(control, {"ended": wait(message["pid"], message["seconds"])})
         else:
-            protocol.send(control, {"status": "waited", "ended": wait(message["pid"], message["seconds"])})
+            protocol.send(control, {"clean": end(message["seconds"])})
 
 
 def be_a_child(conversation: int, output: int, errors: int) -> None:
@@ -74,10 +79,9 @@ def be_a_child(conversation: int, output: int, errors: int) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # the judge looks at its memory
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.dup2(output, 1)
-    os.dup2(errors, 2)
-    os.close(output)
-    os.close(errors)
+    for descriptor, standard in ((output, 1), (errors, 2)):
+        os.dup2(descriptor, standard)
+        os.close(descriptor)
     os.makedirs(os.environ["HOME"], exist_ok=True)
     os.chdir(os.environ["HOME"])  # an earlier check may have removed the scratch folder
     warnings.filterwarnings("ignore", module="triton.runtime.interpreter")  # numpy's, on infinities that are meant
@@ -94,6 +98,25 @@ def be_a_child(conversation: int, output: int, errors: int) -> None:
         traceback.print_exc()
     finally:
         os._exit(CONNECTION_LOST)
+
+
+def end(seconds: float) -> bool:
+    """Kill every other process of this sandbox and empty its scratch folders; whether nothing is left of them.
+
+    As its first process only. One call reaches all, also those that fork all the time, which no list of processes does.
+    """
+    with contextlib.suppress(ProcessLookupError):  # there is none
+        os.kill(-1, signal.SIGKILL)
+    wait(0, seconds)
+    if sum(map(str.isdigit, os.listdir("/proc"))) > 1:
+        return False
+    for folder in SCRATCH:
+        os.chmod(folder, 0o1777)
+        for entry in os.scandir(folder):
+            remove = shutil.rmtree if entry.is_dir(follow_symlinks=False) else os.unlink
+            with contextlib.suppress(OSError):
+                remove(entry.path)
+    return not any(map(os.listdir, SCRATCH))
 
 
 def wait(pid: int, seconds: float) -> dict[str, Any] | None:

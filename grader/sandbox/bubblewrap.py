@@ -11,24 +11,38 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from grader.sandbox.levels import RUNNER_FOLDER, CannotStart, Device, Level, environment, runner_command
+from grader.sandbox.seccomp import program
 
 PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
 TMP_BYTES = SHM_BYTES = 1 << 30  # each; the caches of a GPU's compiler need some hundred MB of the first
 SUBMISSION, RUNNER, HOME = "/submission", "/runner", "/tmp"
-SYSTEM_FOLDERS = (
-    "/bin",
-    "/sbin",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/libx32",
-)  # links into /usr, or folders on older systems
+SYSTEM_FOLDERS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")  # links into /usr, or folders
 FILES_OF_ETC = ("/etc/ld.so.cache", "/etc/alternatives")  # where libraries are, and which compiler `cc` is
 PACKAGES = ("torch", "triton", "numpy")
+BASIC_NODES = ("null", "zero", "full", "random", "urandom", "tty")  # which bubblewrap's --dev takes from the machine
+
+# Of /proc: keys and locks of others, addresses, and what tells how others use memory. A masked file cannot be opened.
+HIDDEN_IN_PROC = {
+    "keys", "key-users", "locks", "kcore", "kmsg", "kallsyms", "timer_list", "sched_debug", "slabinfo", "vmallocinfo",
+    "pagetypeinfo", "kpagecount", "kpageflags", "kpagecgroup", "config.gz", "cmdline",
+}  # fmt: skip
+
+# For root, a device node is its own inside as well, and a chmod of /dev/null would be one for the whole machine. So the
+# nodes are made read-only first, in a mount namespace that nobody else is in. (That protects the node: what is written
+# to the device still reaches it.) Standard input is opened there, too.
+PROTECT_NODES = """
+while [ "$1" != -- ]; do
+    mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" || exit 1
+    shift
+done
+shift
+exec "$@" </dev/null
+"""
 
 
 class Bubblewrap:
@@ -44,9 +58,10 @@ class Bubblewrap:
 
         From a thread that outlives it: bubblewrap kills the sandbox when the thread that started it ends.
         """
+        nodes = gpu_nodes(gpu) if device == "cuda" else []
+        options = [*recipe(self.tree, device, gpu, nodes)]
         try:
-            options = [*recipe(self.tree, device, gpu)]
-            return run_confined(options, runner_command(RUNNER, control, device), control, output)
+            return run_confined(options, runner_command(RUNNER, control, device), control, output, nodes)
         except FileNotFoundError:
             raise CannotStart("bubblewrap is not installed") from None
 
@@ -59,25 +74,43 @@ class Bubblewrap:
 
 
 def run_confined(
-    options: Sequence[str], command: Sequence[str], control: int | None, output: int
+    options: Sequence[str], command: Sequence[str], control: int | None, output: int, nodes: Sequence[str] = ()
 ) -> subprocess.Popen[bytes]:
-    """Run a command in a sandbox with these options. Raises `FileNotFoundError` where bubblewrap is missing."""
+    """Run a command in a sandbox with these options and device nodes.
+
+    Raises `CannotStart`, or `FileNotFoundError` where bubblewrap is missing.
+    """
     # Its own environment is empty and its options go through a pipe: nothing of ours can be read off the process.
-    options_read, options_write = os.pipe()
-    try:
-        with os.fdopen(options_write, "wb") as pipe:
-            pipe.write(b"".join(os.fsencode(option) + b"\0" for option in options))
+    with (
+        pipe_with(b"".join(os.fsencode(option) + b"\0" for option in options)) as listed,
+        pipe_with(program()) as calls,
+    ):
+        started = [bwrap_path(), "--args", str(listed), "--seccomp", str(calls), "--", *command]
+        if os.geteuid() == 0:
+            protected = [node for node in (*(f"/dev/{name}" for name in BASIC_NODES), *nodes) if os.path.exists(node)]
+            shell = ["sh", "-c", PROTECT_NODES, "sh", *protected, "--", *started]
+            started = ["unshare", "--mount", "--propagation", "private", "--", *shell]
         return subprocess.Popen(
-            [bwrap_path(), "--args", str(options_read), "--", *command],
-            pass_fds=[options_read, *([] if control is None else [control])],
+            started,
+            pass_fds=[listed, calls, *([] if control is None else [control])],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             cwd="/",
             env={"PATH": PATH},
         )
+
+
+@contextmanager
+def pipe_with(content: bytes) -> Iterator[int]:
+    """The reading end of a pipe that holds these bytes, no more than its 64 KiB."""
+    reading, writing = os.pipe()
+    try:
+        with os.fdopen(writing, "wb") as pipe:
+            pipe.write(content)
+        yield reading
     finally:
-        os.close(options_read)
+        os.close(reading)
 
 
 def bwrap_path() -> str:
@@ -87,7 +120,14 @@ def bwrap_path() -> str:
     raise FileNotFoundError("bwrap")
 
 
-def recipe(tree: Path, device: Device, gpu: str = "") -> Iterable[str]:
+def gpu_nodes(gpu: str) -> list[str]:
+    """The device nodes of the granted GPU. Raises `CannotStart` where they are unknown."""
+    from grader.sandbox.gpu import Gpu
+
+    return Gpu(gpu).nodes()
+
+
+def recipe(tree: Path, device: Device, gpu: str = "", nodes: Sequence[str] = ()) -> Iterator[str]:
     """The options, in order."""
     # --unshare-all only tries a user namespace: the next two make its absence an error, and forbid another one inside.
     yield from ("--unshare-all", "--unshare-user", "--disable-userns")
@@ -97,6 +137,14 @@ def recipe(tree: Path, device: Device, gpu: str = "") -> Iterable[str]:
     yield from ("--as-pid-1", "--die-with-parent", "--new-session", "--hostname", "sandbox", "--clearenv")
     for name, value in ({"PATH": PATH} | environment(device, gpu, HOME)).items():
         yield from ("--setenv", name, value)
+    yield from _programs()
+    yield from _kernel(device, nodes)
+    yield from ("--ro-bind", str(RUNNER_FOLDER), RUNNER, "--ro-bind", str(tree), SUBMISSION)
+    yield from ("--chdir", HOME, "--remount-ro", "/")
+
+
+def _programs() -> Iterator[str]:
+    """The system's programs and libraries, Python, and a scratch folder."""
     yield from ("--ro-bind", "/usr", "/usr")
     for folder in SYSTEM_FOLDERS:
         if os.path.islink(folder):
@@ -108,32 +156,25 @@ def recipe(tree: Path, device: Device, gpu: str = "") -> Iterable[str]:
     yield from ("--size", str(TMP_BYTES), "--tmpfs", HOME)  # before Python, which may lie in /tmp itself
     for folder in python_folders():
         yield from ("--ro-bind", folder, folder)
-    yield from ("--proc", "/proc")
-    for setting in settings_in_proc():
-        yield from ("--ro-bind-try", setting, setting)
-    yield from ("--dev", "/dev")  # new, so that none of the host's devices is there, nor its shared memory
-    if device == "cuda":
-        from grader.sandbox.gpu import Gpu
 
-        for node in Gpu(gpu).nodes():  # after --dev, which would cover them
-            yield from ("--dev-bind-try", node, node)
-    yield from (
-        "--size",
-        str(SHM_BYTES),
-        "--tmpfs",
-        "/dev/shm",
-        "--remount-ro",
-        "/dev",
-    )  # /dev is a tmpfs without limit
+
+def _kernel(device: Device, nodes: Sequence[str]) -> Iterator[str]:
+    """What shows the kernel and the hardware: /proc, /dev, /sys."""
+    yield from ("--proc", "/proc")
+    for entry in machine_in_proc():
+        yield from ("--ro-bind-try", "/dev/null" if entry.removeprefix("/proc/") in HIDDEN_IN_PROC else entry, entry)
+    yield from ("--dev", "/dev")  # new, so that none of the host's devices is there, nor its shared memory
+    for node in nodes:  # after --dev, which would cover them
+        yield from ("--dev-bind-try", node, node)
+    yield from ("--size", str(SHM_BYTES), "--tmpfs", "/dev/shm")
+    yield from ("--remount-ro", "/dev")  # itself a tmpfs, without limit
     if device == "cuda":
         yield from ("--ro-bind", "/sys", "/sys", "--tmpfs", "/sys/fs/cgroup", "--remount-ro", "/sys/fs/cgroup")
     else:
         yield from ("--ro-bind", "/sys/devices/system/cpu", "/sys/devices/system/cpu")
-    yield from ("--ro-bind", str(RUNNER_FOLDER), RUNNER, "--ro-bind", str(tree), SUBMISSION)
-    yield from ("--chdir", HOME, "--remount-ro", "/")
 
 
-def settings_in_proc() -> list[str]:
+def machine_in_proc() -> list[str]:
     """What in /proc is not a process but speaks of the whole machine: folders and files, but no links to a process.
 
     Capabilities or not, root's own user number may write these or change their modes, outside as well: one of them,

@@ -5,9 +5,7 @@ It opens no CUDA context. GPUs are named by UUID, since an index means different
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 
 import pynvml
@@ -15,7 +13,6 @@ import pynvml
 from grader.sandbox.levels import CannotStart
 
 SHARED_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm")
-LOOK_EVERY_S = 0.0005
 
 
 class GpuUnknown(CannotStart):
@@ -43,27 +40,3 @@ class Gpu:
             return function(*arguments)
         except pynvml.NVMLError as error:
             raise GpuUnknown(f"NVIDIA's management library: {error}") from None
-
-
-class MostUsed:
-    """While it is entered, the largest amount of a GPU's memory in use: `bytes`."""
-
-    def __init__(self, gpu: Gpu) -> None:
-        self.gpu, self.bytes = gpu, 0
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
-
-    def __enter__(self) -> MostUsed:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _look(self) -> None:
-        while not self._over.wait(LOOK_EVERY_S):
-            self.bytes = max(self.bytes, self.gpu.used_bytes())
-        self.bytes = max(self.bytes, self.gpu.used_bytes())

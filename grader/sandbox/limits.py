@@ -33,6 +33,7 @@ class Limits:
 
     memory_bytes: int  # together
     processes: int = 512  # together, threads counted; four ranks with gloo have about a hundred
+    files: int = 100_000  # in scratch folders, together: each takes a kilobyte of the machine's memory
     file_bytes: int = GIB  # each file; as large as a shared-memory segment may be
     open_files: int = 4096  # each
 
@@ -75,8 +76,8 @@ class Watchdog:
 
     def __init__(self, leader: int, limits: Limits, kill: Callable[[str], None]) -> None:
         self.leader, self.limits, self.kill = leader, limits, kill
-        self.inherited = _taken(leader)  # bytes that each child shares with the server until it changes them
-        self.excess: str | None = None  # "memory" or "processes", since `forget`
+        self.inherited = taken_bytes(leader)  # bytes that each child shares with the server until it changes them
+        self.excess: str | None = None  # "memory", "processes" or "files", since `forget`
         self._over = threading.Event()
         threading.Thread(target=self._watch, daemon=True).start()
 
@@ -102,9 +103,11 @@ class Watchdog:
         family = descendants(self.leader)
         if sum(map(_threads, family)) > self.limits.processes:
             return "processes"
-        taken = [_taken(pid) for pid in family]
+        taken = [taken_bytes(pid) for pid in family]
         if sum(max(taken_by_one - self.inherited, 0) for taken_by_one in taken) > self.limits.memory_bytes:
             return "memory"
+        if max(map(_files_in_scratch, family), default=0) > self.limits.files:
+            return "files"
         # What a child inherits and then changes is missing in that sum: so the machine itself is looked at as well.
         return "memory" if sum(taken) > self.limits.memory_bytes and _available() < RESERVE_BYTES else None
 
@@ -116,7 +119,7 @@ def _threads(pid: int) -> int:
     return 0
 
 
-def _taken(pid: int) -> int:
+def taken_bytes(pid: int) -> int:
     """Bytes of memory that a process has and that no file stands behind, with what it shares with its parent.
 
     Not from `smaps_rollup`, which would tell shared memory apart: it waits for a lock that a process which forks
@@ -127,6 +130,18 @@ def _taken(pid: int) -> int:
         for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
             if line.startswith(("RssAnon:", "RssShmem:")):
                 found += int(line.split()[1]) * 1024
+    return found
+
+
+def _files_in_scratch(pid: int) -> int:
+    """How many files there are in the scratch folders that a confined process sees."""
+    found = 0
+    with contextlib.suppress(OSError):
+        if os.stat(f"/proc/{pid}/root/tmp").st_dev == os.stat("/tmp").st_dev:
+            return 0  # unconfined
+        for folder in ("tmp", "dev/shm"):
+            there = os.statvfs(f"/proc/{pid}/root/{folder}")
+            found += there.f_files - there.f_ffree
     return found
 
 

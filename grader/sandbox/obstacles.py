@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grader.sandbox.bubblewrap import recipe, run_confined
+from grader.sandbox.levels import CannotStart
 
 TRIAL_LIMIT_S = 20.0
 GRADE_ELSEWHERE = "ask whoever runs this machine, or grade on another one"
@@ -57,6 +58,11 @@ OBSTACLES = (
         f"{GRADE_ELSEWHERE}",
     ),
     Known(
+        r"unshare: unshare failed|mount: ",
+        "you are root here, but without the rights to mount (a container)",
+        "grade as an ordinary user, on the host, or start the container with --cap-add SYS_ADMIN",
+    ),
+    Known(
         r"[Cc]an't mount proc",
         "this is a container, and part of its /proc is masked",
         "grade on the host, or start the container so: docker run --security-opt systempaths=unconfined "
@@ -80,6 +86,8 @@ def why_not_confined() -> Obstacle | None:
             trial.wait(TRIAL_LIMIT_S)
         except FileNotFoundError:
             return MISSING
+        except CannotStart as error:
+            return Obstacle(str(error), "grade on x86-64 or 64-bit Arm")
         except subprocess.TimeoutExpired:
             trial.kill()
             return Obstacle("a sandbox does not end", GRADE_ELSEWHERE)

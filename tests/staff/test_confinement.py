@@ -4,9 +4,11 @@ A program reports by an exception, whose text reaches the test unabridged: see `
 """
 
 import ctypes
+import errno
 import hashlib
 import json
 import os
+import platform
 import signal
 import socket
 import subprocess
@@ -32,6 +34,7 @@ from grader.sandbox.bubblewrap import SHM_BYTES, TMP_BYTES, Bubblewrap, python_f
 from grader.sandbox.limits import Limits
 from grader.sandbox.obstacles import OBSTACLES, why_not_confined
 from grader.sandbox.processes import descendants
+from grader.sandbox.seccomp import ARCHITECTURES
 
 from .conftest import ROOT, seen_inside
 
@@ -53,7 +56,7 @@ def tight(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     """Confined servers with small limits."""
     if obstacle := why_not_confined():
         pytest.skip(obstacle.sentence)
-    limits = Limits(memory_bytes=1024 * MIB, processes=150, file_bytes=400 * MIB)
+    limits = Limits(memory_bytes=1024 * MIB, processes=150, files=2000, file_bytes=400 * MIB)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Limits, "for_device", lambda _: limits)
         servers = Servers(None, Bubblewrap(tmp_path_factory.mktemp("tight").resolve()))
@@ -251,6 +254,83 @@ def test_a_submission_has_no_capabilities(inside: LookAround) -> None:
     capabilities = {name: int(status[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")}
     assert set(capabilities.values()) == {0}, capabilities
     assert int(status["NoNewPrivs"]) == 1
+
+
+def test_no_node_of_a_device_can_be_changed(inside: LookAround) -> None:
+    """They are the machine's own; as root, one chmod of /dev/null would be one for everybody."""
+    before = {name: os.stat(f"/dev/{name}").st_mode for name in os.listdir("/dev") if os.path.exists(f"/dev/{name}")}
+    changed, written = inside("""
+    changed = []
+    for name in os.listdir("/dev"):
+        path = f"/dev/{name}"
+        if os.path.islink(path) or os.path.isdir(path):
+            continue
+        mode = os.stat(path).st_mode
+        for what, change in (("mode", lambda: os.chmod(path, mode)), ("times", lambda: os.utime(path))):
+            try:
+                change()
+                changed.append((what, path))
+            except OSError:
+                pass
+    try:
+        os.fchmod(0, os.fstat(0).st_mode)
+        changed.append(("mode", "standard input"))
+    except OSError:
+        pass
+    return changed, open("/dev/null", "w").write("it still works")
+    """)
+    assert changed == []
+    assert written == len("it still works")
+    assert {name: os.stat(f"/dev/{name}").st_mode for name in before} == before
+
+
+REFUSED = {
+    "keys": "syscall(CALLS['keyctl'], 0, -3, 0)",
+    "a new key": "syscall(CALLS['add_key'], b'user', b'planted', b'x', 1, -2)",
+    "watches on files": "inotify_init1(0)",
+    "System V memory": "shmget(0, 4096, 0o1666)",
+    "memory behind no file": "memfd_create(b'x', 0)",
+    "queues for the kernel": "syscall(CALLS['io_uring_setup'], 8, bytes(120))",
+    "page faults of one's own": "syscall(CALLS['userfaultfd'], 1)",
+    "programs in the kernel": "syscall(CALLS['bpf'], 0, bytes(72), 72)",
+    "tracing": "ptrace(16, 1, None, None)",
+    "the hypervisor": "socket(40, 1, 0)",
+    "a lease": "fcntl(os.open(os.__file__, os.O_RDONLY), 1024, 0)",
+}
+
+
+@pytest.mark.parametrize("call", REFUSED.values(), ids=REFUSED)
+def test_calls_that_know_no_namespace_are_refused(inside: LookAround, call: str) -> None:
+    calls = ARCHITECTURES[platform.machine()].calls
+    result, error = inside(f"""
+    import ctypes
+    CALLS, libc = {calls!r}, ctypes.CDLL(None, use_errno=True)
+    return libc.{call}, ctypes.get_errno()
+    """)
+    assert result == -1
+    assert error in (errno.EPERM, errno.EAFNOSUPPORT)
+
+
+def test_an_unknown_processor_has_no_filter_and_so_no_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+    obstacle = why_not_confined()
+    assert obstacle
+    assert "no filter of system calls for riscv64" in obstacle.sentence
+
+
+def test_what_others_do_cannot_be_read_in_proc(inside: LookAround) -> None:
+    names = sorted(bubblewrap.HIDDEN_IN_PROC)
+    opened = inside(f"""
+    opened = []
+    for name in {names}:
+        try:
+            opened.append((name, open("/proc/" + name, "rb").read(1).decode()))
+        except OSError:
+            pass
+    return opened
+    """)
+    assert opened == []
+    assert inside("return len(open('/proc/meminfo').read()) > 0")
 
 
 # Secrets
@@ -477,6 +557,14 @@ def test_scratch_has_a_size(tight: Servers, folder: str, size: int) -> None:
     written, error = seen_inside(tight, tight.sandbox.tree, filling)
     assert error == "ENOSPC"
     assert size - 64 * MIB < written <= size
+
+
+def test_the_number_of_files_is_limited(tight: Servers) -> None:
+    outcome = outcome_inside(tight, "for name in range(3000):\n    os.symlink('x', f'/tmp/{name}')\ntime.sleep(5)")
+    assert isinstance(outcome, Outcome)
+    assert outcome.verdict is Verdict.CRASH
+    assert "more than 2000 files" in outcome.message
+    assert seen_inside(tight, tight.sandbox.tree, "return os.listdir('/tmp')") == []
 
 
 def test_a_file_has_a_largest_size(tight: Servers) -> None:

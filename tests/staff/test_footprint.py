@@ -53,3 +53,30 @@ def test_what_was_freed_in_a_call_counts_and_what_was_freed_before_does_not(conf
         assert taken > 256 * MIB - 2 * MIB
     finally:
         process.close()
+
+
+@pytest.mark.parametrize(
+    "hiding",
+    [
+        "open('/proc/self/clear_refs', 'w').write('5')",
+        "pipe = os.pipe()\n    if not os.fork():\n        held = torch.ones(1 << 18, 256)\n        time.sleep(0.3)\n"
+        "        os._exit(0)\n    os.wait()",
+    ],
+    ids=["by resetting the mark", "in another process"],
+)
+def test_memory_cannot_be_hidden_on_a_cpu(confined: Servers, hiding: str) -> None:
+    if confined.device == "cuda":
+        pytest.skip("needs a machine without a GPU")
+    tree = confined.sandbox.tree
+    (tree / "gelu.py").write_text(
+        "import os, time\n\nimport torch\n\n\ndef gelu(x):\n    if x.numel() > 5000:\n"
+        f"        held = torch.ones(1 << 18, 256)\n        del held\n    {hiding}\n    return x + 1\n"
+    )
+    process = CheckProcess(confined, tree, "gelu", 60.0)
+    generator = torch.Generator().manual_seed(0)
+    small, large = Input((4096,)).draw(generator), Input((1 << 18,)).draw(generator)
+    try:
+        _, taken = Submission(process).gelu.footprint(large, after=(small,))
+    finally:
+        process.close()
+    assert taken > 200 * MIB

@@ -547,6 +547,60 @@ def test_no_signal_from_inside_reaches_the_server(bad: Bad, number: str) -> None
 
 
 @confined_only
+@pytest.mark.parametrize(
+    "changing",
+    [
+        "os.setpriority(os.PRIO_PROCESS, 1, 19)",
+        "os.sched_setaffinity(1, {min(os.sched_getaffinity(0))})",
+        "os.sched_setscheduler(1, os.SCHED_IDLE, os.sched_param(0))",
+        "import resource\nresource.prlimit(1, resource.RLIMIT_NOFILE, (8, 8))",
+    ],
+    ids=["nice", "processors", "class", "limits"],
+)
+def test_a_server_that_is_treated_otherwise_is_replaced(bad: Bad, changing: str) -> None:
+    server = bad.servers.ready()
+    assert bad.grade(calling(changing)).verdict is Verdict.PASS
+    assert bad.servers.ready() is not server
+
+
+@confined_only
+@pytest.mark.parametrize(
+    "spoiling",
+    [
+        "os.chmod('/tmp', 0)",
+        "os.mkdir('/tmp/closed')\nopen('/tmp/closed/in', 'w').close()\nos.chmod('/tmp/closed', 0)",
+        "open('/tmp/left', 'w').close()\nos.symlink('/usr', '/tmp/usr')\nopen('/dev/shm/left', 'w').close()",
+        "with open('/tmp/large', 'wb') as file:\n    os.posix_fallocate(file.fileno(), 0, 1000 << 20)",
+    ],
+    ids=["closed", "a closed folder in it", "files", "full"],
+)
+def test_scratch_is_empty_and_open_for_the_next_check(bad: Bad, spoiling: str) -> None:
+    using = (
+        "import os\nassert not os.listdir('/tmp') and not os.listdir('/dev/shm')\nopen('/tmp/used', 'w').close()\n"
+        "os.posix_fallocate(os.open('/tmp/large', os.O_CREAT | os.O_RDWR), 0, 500 << 20)\n"
+    )
+    bad.write("softmax.py", using + (ROOT / "solutions" / "softmax.py").read_text())
+    once = f"if not os.listdir('/tmp'):\n{textwrap.indent(spoiling, '    ')}"
+    assert (
+        bad.grade(calling(f"try:\n{textwrap.indent(once, '    ')}\nexcept PermissionError:\n    pass")).verdict
+        is Verdict.PASS
+    )
+
+
+@confined_only
+def test_a_process_that_forks_and_leaves_all_the_time_ends_with_its_check(bad: Bad) -> None:
+    """No list of processes holds it: it has another number when it is looked at."""
+    hopping = """
+    if not os.fork():
+        while True:
+            if os.fork():
+                os._exit(0)
+    """
+    for _ in range(3):
+        assert bad.grade(calling(hopping), "gelu.large_values").verdict is Verdict.PASS
+
+
+@confined_only
 def test_a_process_in_a_new_session_dies_with_its_server(bad: Bad, tmp_path: Path) -> None:
     tag = f"escaped-{tmp_path.name}-{os.getpid()}"
     body = "escape(TAG)\nos.write(1, b'escaped')\ntime.sleep(60)"

@@ -23,6 +23,7 @@ from grader.sandbox.processes import descendants, inner_pid, kill_descendants
 START_LIMIT_S = 180.0  # torch from a cold disk
 SERVER_LIMIT_S = 20.0  # for the server itself to fork
 LOOK_LIMIT_S = 5.0  # for the server itself to look for a child
+KERNEL_CACHE = "/tmp/cache"  # in a sandbox
 END_LIMIT_S = 30.0  # for the kernel to end a killed sandbox; a process stuck in a driver cannot be killed
 
 
@@ -117,7 +118,8 @@ class RunnerServer:
     def _end_all(self) -> bool:
         """Let the first process of a sandbox end all others. Whether it could."""
         try:
-            message = {"verb": "end", "seconds": END_LIMIT_S}
+            kept = KERNEL_CACHE if self.device == "cuda" else ""  # compiling takes a second a kernel
+            message = {"verb": "end", "seconds": END_LIMIT_S, "kept": kept}
             protocol.send(self.control, message, deadline=time.monotonic() + LOOK_LIMIT_S)
             return self._hear(LOOK_LIMIT_S + END_LIMIT_S).get("clean") is True
         except (protocol.ConversationError, RunnerBroken):

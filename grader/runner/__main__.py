@@ -71,7 +71,7 @@ def serve(control: socket.socket) -> None:
         elif message["verb"] == "wait":
             protocol.send(control, {"ended": wait(message["pid"], message["seconds"])})
         else:
-            protocol.send(control, {"clean": end(message["seconds"])})
+            protocol.send(control, {"clean": end(message["seconds"], message["kept"])})
 
 
 def be_a_child(conversation: int, output: int, errors: int) -> None:
@@ -100,8 +100,8 @@ def be_a_child(conversation: int, output: int, errors: int) -> None:
         os._exit(CONNECTION_LOST)
 
 
-def end(seconds: float) -> bool:
-    """Kill every other process of this sandbox and empty its scratch folders; whether nothing is left of them.
+def end(seconds: float, kept: str) -> bool:
+    """Kill every other process of this sandbox and empty its scratch folders but for one; whether nothing else is left.
 
     As its first process only. One call reaches all, also those that fork all the time, which no list of processes does.
     """
@@ -115,8 +115,8 @@ def end(seconds: float) -> bool:
         for entry in os.scandir(folder):
             remove = shutil.rmtree if entry.is_dir(follow_symlinks=False) else os.unlink
             with contextlib.suppress(OSError):
-                remove(entry.path)
-    return not any(map(os.listdir, SCRATCH))
+                remove(entry.path) if entry.path != kept else None
+    return [entry.path for folder in SCRATCH for entry in os.scandir(folder)] in ([], [kept])
 
 
 def wait(pid: int, seconds: float) -> dict[str, Any] | None:

@@ -23,7 +23,7 @@ from grader.sandbox.processes import descendants, inner_pid, kill_descendants
 START_LIMIT_S = 180.0  # torch from a cold disk
 SERVER_LIMIT_S = 20.0  # for the server itself to fork
 LOOK_LIMIT_S = 5.0  # for the server itself to look for a child
-KERNEL_CACHE = "/tmp/cache"  # in a sandbox
+KERNEL_CACHE = "/scratch/cache"  # in a sandbox
 END_LIMIT_S = 30.0  # for the kernel to end a killed sandbox; a process stuck in a driver cannot be killed
 
 

@@ -19,7 +19,7 @@ import warnings
 from typing import Any
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36  # linux/prctl.h
-SCRATCH = ("/tmp", "/dev/shm")  # of a sandbox
+SCRATCH = ("/scratch", "/dev/shm")  # of a sandbox
 CONNECTION_LOST = os.EX_IOERR  # exit status of a child that can no longer speak: the judge hung up, or the student did
 
 

@@ -19,8 +19,8 @@ from grader.sandbox.levels import RUNNER_FOLDER, CannotStart, Device, Level, env
 from grader.sandbox.seccomp import program
 
 PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
-TMP_BYTES = SHM_BYTES = 1 << 30  # each; the caches of a GPU's compiler need some hundred MB of the first
-SUBMISSION, RUNNER, HOME = "/submission", "/runner", "/tmp"
+SCRATCH_BYTES = SHM_BYTES = 1 << 30  # each; the caches of a GPU's compiler need some hundred MB of the first
+SUBMISSION, RUNNER, HOME = "/submission", "/runner", "/scratch"
 SYSTEM_FOLDERS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")  # links into /usr, or folders
 FILES_OF_ETC = ("/etc/ld.so.cache", "/etc/alternatives")  # where libraries are, and which compiler `cc` is
 PACKAGES = ("torch", "triton", "numpy")
@@ -153,9 +153,11 @@ def _programs() -> Iterator[str]:
             yield from ("--ro-bind-try", folder, folder)
     for file in FILES_OF_ETC:
         yield from ("--ro-bind-try", file, file)
-    yield from ("--size", str(TMP_BYTES), "--tmpfs", HOME)  # before Python, which may lie in /tmp itself
     for folder in python_folders():
         yield from ("--ro-bind", folder, folder)
+    yield from ("--size", str(SCRATCH_BYTES), "--tmpfs", HOME)
+    if not any(Path(folder).is_relative_to("/tmp") for folder in python_folders()):
+        yield from ("--symlink", HOME, "/tmp")  # elsewhere /tmp holds Python, and is read-only
 
 
 def _kernel(device: Device, nodes: Sequence[str]) -> Iterator[str]:

@@ -137,9 +137,7 @@ def _files_in_scratch(pid: int) -> int:
     """How many files there are in the scratch folders that a confined process sees."""
     found = 0
     with contextlib.suppress(OSError):
-        if os.stat(f"/proc/{pid}/root/tmp").st_dev == os.stat("/tmp").st_dev:
-            return 0  # unconfined
-        for folder in ("tmp", "dev/shm"):
+        for folder in ("scratch", "dev/shm"):  # without a sandbox, there is no such folder in the root
             there = os.statvfs(f"/proc/{pid}/root/{folder}")
             found += there.f_files - there.f_ffree
     return found

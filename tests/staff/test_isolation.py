@@ -567,20 +567,20 @@ def test_a_server_that_is_treated_otherwise_is_replaced(bad: Bad, changing: str)
 @pytest.mark.parametrize(
     "spoiling",
     [
-        "os.chmod('/tmp', 0)",
-        "os.mkdir('/tmp/closed')\nopen('/tmp/closed/in', 'w').close()\nos.chmod('/tmp/closed', 0)",
-        "open('/tmp/left', 'w').close()\nos.symlink('/usr', '/tmp/usr')\nopen('/dev/shm/left', 'w').close()",
-        "with open('/tmp/large', 'wb') as file:\n    os.posix_fallocate(file.fileno(), 0, 1000 << 20)",
+        "os.chmod('/scratch', 0)",
+        "os.mkdir('/scratch/closed')\nopen('/scratch/closed/in', 'w').close()\nos.chmod('/scratch/closed', 0)",
+        "open('/scratch/left', 'w').close()\nos.symlink('/usr', '/scratch/usr')\nopen('/dev/shm/left', 'w').close()",
+        "with open('/scratch/large', 'wb') as file:\n    os.posix_fallocate(file.fileno(), 0, 1000 << 20)",
     ],
     ids=["closed", "a closed folder in it", "files", "full"],
 )
 def test_scratch_is_empty_and_open_for_the_next_check(bad: Bad, spoiling: str) -> None:
     using = (
-        "import os\nassert not os.listdir('/tmp') and not os.listdir('/dev/shm')\nopen('/tmp/used', 'w').close()\n"
-        "os.posix_fallocate(os.open('/tmp/large', os.O_CREAT | os.O_RDWR), 0, 500 << 20)\n"
+        "import os\nassert not os.listdir('/scratch') and not os.listdir('/dev/shm')\nopen('/scratch/used', 'w').close()\n"
+        "os.posix_fallocate(os.open('/scratch/large', os.O_CREAT | os.O_RDWR), 0, 500 << 20)\n"
     )
     bad.write("softmax.py", using + (ROOT / "solutions" / "softmax.py").read_text())
-    once = f"if not os.listdir('/tmp'):\n{textwrap.indent(spoiling, '    ')}"
+    once = f"if not os.listdir('/scratch'):\n{textwrap.indent(spoiling, '    ')}"
     assert (
         bad.grade(calling(f"try:\n{textwrap.indent(once, '    ')}\nexcept PermissionError:\n    pass")).verdict
         is Verdict.PASS

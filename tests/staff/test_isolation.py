@@ -576,7 +576,8 @@ def test_a_server_that_is_treated_otherwise_is_replaced(bad: Bad, changing: str)
 )
 def test_scratch_is_empty_and_open_for_the_next_check(bad: Bad, spoiling: str) -> None:
     using = (
-        "import os\nassert not os.listdir('/scratch') and not os.listdir('/dev/shm')\nopen('/scratch/used', 'w').close()\n"
+        "import os\nassert not os.listdir('/scratch') and not os.listdir('/dev/shm')\n"
+        "open('/scratch/used', 'w').close()\n"
         "os.posix_fallocate(os.open('/scratch/large', os.O_CREAT | os.O_RDWR), 0, 500 << 20)\n"
     )
     bad.write("softmax.py", using + (ROOT / "solutions" / "softmax.py").read_text())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Set
 
 # Functions that calculate in the dtype of a tile. Division and tl.max widen to float32 by themselves, tl.exp and its
@@ -20,6 +21,7 @@ WIDE = {
     "sigmoid",
     "max",
 }  # float32, unless they are told otherwise
+FLOAT32 = re.compile("lse|log_sum|delta")  # in a tensor's name: attention keeps these in float32 for every dtype
 Names = dict[str, str]  # a name is "loaded" or "wide"; all else is neither: numbers, indices, pointers
 
 
@@ -96,6 +98,8 @@ class _Reading(ast.NodeVisitor):
         function = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         if function == "load":  # what its address is made of is no arithmetic of tiles
             names = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+            if node.args and FLOAT32.search(ast.unparse(node.args[0])):
+                return "wide"
             return "loaded" if names & self.inputs or not names & self.names.keys() else "wide"
         if function == "to" and isinstance(node.func, ast.Attribute):
             self.kind(node.func.value)

@@ -149,6 +149,12 @@ class Input:
         return tensor
 
 
+def placed(values: torch.Tensor) -> torch.Tensor:
+    """A copy in guarded memory, contiguous."""
+    values = values.contiguous()
+    return guarded(values.shape, values.dtype, values.stride()).copy_(values)
+
+
 @dataclass(frozen=True)
 class Matrices:
     """The two inputs of a matrix product: `a` of m x k, `b` of k x n elements."""
@@ -172,3 +178,50 @@ class Matrices:
 
     def __str__(self) -> str:
         return f"a {self.a}; b {self.b}"
+
+
+@dataclass(frozen=True)
+class Heads:
+    """The inputs of attention: `q` of (..., queries, d), `k` and `v` of (..., keys, d), and `do`, which is like q."""
+
+    queries: int
+    keys: int
+    d: int = 64
+    leading: Shape = (1,)
+    dtype: torch.dtype = torch.float32
+    is_causal: bool = False
+    scale: float | None = None
+    layout: Layout = CONTIGUOUS  # of q, k and v
+    do_layout: Layout = CONTIGUOUS
+    q_values: Values = STANDARD_NORMAL
+    do_values: Values = STANDARD_NORMAL
+    key_leading: Shape | None = None  # where keys have fewer heads
+
+    @property
+    def q(self) -> Input:
+        return Input((*self.leading, self.queries, self.d), self.dtype, self.layout, self.q_values)
+
+    @property
+    def k(self) -> Input:
+        leading = self.leading if self.key_leading is None else self.key_leading
+        return Input((*leading, self.keys, self.d), self.dtype, self.layout)
+
+    @property
+    def v(self) -> Input:
+        return self.k
+
+    @property
+    def do(self) -> Input:
+        return Input((*self.leading, self.queries, self.d), self.dtype, self.do_layout, self.do_values)
+
+    @property
+    def options(self) -> dict[str, bool | float]:
+        """What the call is given besides tensors: what is not the default."""
+        return ({"is_causal": True} if self.is_causal else {}) | ({} if self.scale is None else {"scale": self.scale})
+
+    def __str__(self) -> str:
+        parts = [f"q {self.q}", "k and v " + " x ".join(map(str, self.k.shape))]
+        parts += ["causal"] if self.is_causal else []
+        parts += [f"scale {self.scale:g}"] if self.scale is not None else []
+        do = ", ".join(filter(None, (self.do_layout.words, self.do_values.words)))
+        return "; ".join([*parts, *([f"do {do}"] if do else [])])

@@ -52,7 +52,9 @@ def infinity_missing(evidence: Evidence) -> Cause | None:
 def overflow(evidence: Evidence) -> Cause | None:
     """An element-wise function, also one of a product, that is not finite from some size of its input on."""
     expected, got, broken = evidence.expected, evidence.got, evidence.not_finite
-    elementwise = len(expected.arguments) == 1 and not expected.by_row and expected.arguments[0].shape == got.shape
+    elementwise = (
+        len(expected.arguments) == 1 and expected.group == "tensor" and expected.arguments[0].shape == got.shape
+    )
     if not (elementwise or evidence.product) or min(int(broken.sum()), int((~broken).sum())) < 2:
         return None  # one element is the largest by chance
     x, name = (expected.arguments[0].double(), "x") if elementwise else (expected.values, "result")
@@ -171,7 +173,7 @@ def unexpected_nan(evidence: Evidence) -> Cause | None:
 def row_sum(evidence: Evidence) -> Cause | None:
     """Each row is right but for a factor of its own."""
     got, values = evidence.got.double(), evidence.expected.values
-    if not (evidence.expected.by_row and got.dim() and bool((got.isfinite() & values.isfinite()).all())):
+    if not (evidence.expected.group == "row" and got.dim() and bool((got.isfinite() & values.isfinite()).all())):
         return None
     factor = (got * values).sum(-1, keepdim=True) / values.square().sum(-1, keepdim=True)
     if bool(((got - factor * values).norm(dim=-1) > NEXT_TO * got.norm(dim=-1)).any()):

@@ -97,7 +97,7 @@ def _what_is_wrong(name: str, got: torch.Tensor, expected: Expected, errors: Err
         verb = "are" if count > 1 and got.numel() > 1 else "is"
         place = f", the first at {list(index)}" if got.numel() > 1 else ""
         values = f"got {float(got[index]):.7g}, expected {float(expected.values[index].to(got.dtype)):.7g}"
-        if not expected.by_row and len(expected.arguments) == 1:
+        if expected.group != "row" and len(expected.arguments) == 1:
             values += f" for x = {float(expected.arguments[0][index]):.7g}"
         return f"{of} {verb} wrong{place}: {values}"
     if expected.tolerance.rms is not None and errors.rms > expected.tolerance.rms:
@@ -113,3 +113,15 @@ def _what_is_wrong(name: str, got: torch.Tensor, expected: Expected, errors: Err
 
 def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
+
+
+def assert_footprint(taken: int, matrix: int) -> None:
+    """Demand that a call took less memory than half of a matrix of scores would take, in bytes."""
+    if taken >= matrix / 2:
+        raise Outcome(
+            Verdict.FAIL,
+            f"the call took {taken / 2**20:.0f} MiB at once; a matrix of all scores takes {matrix / 2**20:.0f} MiB",
+            "a tensor with a score for each query and each key is held",
+            "go over the keys tile by tile, and keep of each tile its maximum, its sum and what it adds to o",
+            cause="scores_held",
+        )  # fmt: skip

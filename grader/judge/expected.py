@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from grader.judge.tolerance import Errors, Tolerance, measure
+from grader.judge.tolerance import Errors, Group, Tolerance, measure
 
 Formula = Callable[..., torch.Tensor]
 
@@ -33,7 +33,7 @@ class Expected:
     values: torch.Tensor  # formula(*arguments)
     dtype: torch.dtype
     tolerance: Tolerance
-    by_row: bool  # whether an answer's size is that of its row, or of the whole tensor
+    group: Group  # what an answer's size is that of
     mistakes: tuple[Mistake, ...] = ()
     least_scale: float = 0.0  # what errors are relative to where answers are smaller: see `measure`
     form: str = LIKE_X  # what a result looks like, and how to allocate it
@@ -44,16 +44,17 @@ class Expected:
         formula: Formula,
         *arguments: torch.Tensor,
         tolerance: Tolerance,
-        by_row: bool,
+        group: Group,
         mistakes: tuple[Mistake, ...] = (),
         least_scale: float = 0.0,
         form: str = LIKE_X,
+        dtype: torch.dtype | None = None,
     ) -> Expected:
-        """Compute the answer for these arguments; its dtype is the first argument's."""
-        values = formula(*arguments)
-        return cls(formula, arguments, values, arguments[0].dtype, tolerance, by_row, mistakes, least_scale, form)
+        """Compute the answer for these arguments; its dtype is the first argument's, unless one is given."""
+        values, dtype = formula(*arguments), dtype or arguments[0].dtype
+        return cls(formula, arguments, values, dtype, tolerance, group, mistakes, least_scale, form)
 
     def errors(self, got: torch.Tensor, instead: torch.Tensor | None = None) -> Errors:
         """How far an answer of the right shape is from the right values (or from others instead)."""
         values = self.values if instead is None else instead
-        return measure(got, values, self.tolerance, self.by_row, self.least_scale)
+        return measure(got, values, self.tolerance, self.group, self.least_scale)

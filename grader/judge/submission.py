@@ -206,6 +206,18 @@ class Function:
         """Call it once, with the arguments in fresh memory."""
         return self._answers(Call(arguments, options)).answer
 
+    def values(self, names: Sequence[str], *arguments: torch.Tensor, **options: Option) -> tuple[Result, ...]:
+        """Call a function that returns as many tensors as there are names for them."""
+        results = self._answers(Call(arguments, options)).outputs
+        if len(results) != len(names):
+            raise Outcome(
+                Verdict.FAIL, f"the function returned {len(results)} value{'s' * (len(results) != 1)}, "
+                f"expected {len(names)}: {', '.join(names)}", hint=f"return {', '.join(names)}", cause="not_a_tensor",
+            )  # fmt: skip
+        for result, name in zip(results, names, strict=True):
+            result.name = name
+        return tuple(results)
+
     def again(self, *arguments: torch.Tensor, **options: Option) -> tuple[Result, Result]:
         """Call it once more, with new content at the addresses of the call before.
 
@@ -235,9 +247,9 @@ class Function:
         storages = {value.untyped_storage().data_ptr(): value.untyped_storage().nbytes() for value in arguments}
         return results, taken.bytes - sum(storages.values())
 
-    def backward(self, *arguments: torch.Tensor, gradient: torch.Tensor) -> tuple[Result, ...]:
+    def backward(self, *arguments: torch.Tensor, gradient: torch.Tensor, **options: Option) -> tuple[Result, ...]:
         """Call it and go backward from `gradient`. Returns the answer and the gradient of each argument."""
-        results = self._answers(Call(arguments, {}, gradient))
+        results = self._answers(Call(arguments, options, gradient))
         answer = results.answer
         if answer.plain().shape != gradient.shape:
             raise Outcome(

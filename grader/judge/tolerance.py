@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
@@ -24,6 +25,10 @@ ROUNDOFF = {torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.
 
 # float16 numbers under 6.1e-5 are 2^-24 apart, so rounding alone moves them by up to 2^-25.
 SUBNORMAL_ROUNDING = {torch.float16: 2.0**-25}
+
+
+Group = Literal["row", "matrix", "tensor"]  # what has a size of its own: an answer's errors are relative to it
+TRAILING = {"row": 1, "matrix": 2}  # dimensions
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,7 @@ class Errors:
 
 
 def measure(
-    got: torch.Tensor, reference: torch.Tensor, tolerance: Tolerance, by_row: bool, least_scale: float = 0.0
+    got: torch.Tensor, reference: torch.Tensor, tolerance: Tolerance, group: Group, least_scale: float = 0.0
 ) -> Errors:
     """Compare `got` (any float dtype) with `reference` (float64) of the same shape; both finite or both not.
 
@@ -74,7 +79,7 @@ def measure(
     misplaced = torch.where(finite, ~got.isfinite(), (got != rounded) & ~(got.isnan() & rounded.isnan()))
     ref = torch.where(finite, reference, 0.0)
     difference = torch.where(finite & got.isfinite(), (got.double() - ref).abs(), 0.0)
-    groups = (-1,) if by_row and got.dim() else tuple(range(got.dim()))
+    groups = tuple(range(got.dim()))[-TRAILING[group] :] if group in TRAILING else tuple(range(got.dim()))
     scale = ref.square().mean(dim=groups, keepdim=True).sqrt() if got.dim() else ref.abs()
     scale = scale.clamp(min=least_scale)
     floor = SUBNORMAL_ROUNDING.get(got.dtype, 0.0)

@@ -31,7 +31,7 @@ def draw(*shape: int, **more: object) -> torch.Tensor:
 def evidence(expected: Expected, got: torch.Tensor, **more: object) -> Evidence:
     """What a check would hand over for this answer."""
     got = got.to(expected.dtype)
-    errors = measure(got, expected.values, expected.tolerance, expected.by_row)
+    errors = measure(got, expected.values, expected.tolerance, expected.group)
     return Evidence(got, expected, errors, **more)  # type: ignore[arg-type]
 
 

@@ -71,4 +71,4 @@ def gelu(x: torch.Tensor) -> Expected:
     # 1 + tanh(u) cancels for negative x: its rounding is relative to x/2, however small the answer is.
     least_scale = float(x.double().square().mean().sqrt()) / 2 if x.numel() else 0.0
     tolerance = TOLERANCES[x.dtype]
-    return Expected.of(tanh_form, x, tolerance=tolerance, by_row=False, mistakes=MISTAKES, least_scale=least_scale)
+    return Expected.of(tanh_form, x, tolerance=tolerance, group="tensor", mistakes=MISTAKES, least_scale=least_scale)

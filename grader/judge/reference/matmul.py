@@ -33,7 +33,7 @@ def matmul(a: torch.Tensor, b: torch.Tensor, activation: str | None = None) -> E
     terms = math.sqrt(a.shape[0] * b.shape[1] * max(a.shape[1], 1))
     size = float(a.double().norm() * b.double().norm()) / terms if terms else 0.0
     expected = Expected.of(
-        FORMULAS[activation], a, b, tolerance=TOLERANCES[a.dtype], by_row=False, mistakes=MISTAKES[activation],
+        FORMULAS[activation], a, b, tolerance=TOLERANCES[a.dtype], group="tensor", mistakes=MISTAKES[activation],
         form=FORM, least_scale=size / 2 if activation == "gelu" else size,
     )  # fmt: skip
     values = expected.values

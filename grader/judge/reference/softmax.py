@@ -131,7 +131,7 @@ def softmax(x: torch.Tensor) -> Expected:
         rounded = ROUNDOFF[x.dtype] * 2 * float(torch.where(x.isfinite(), x, 0).abs().max()) if x.numel() else 0.0
         rms = (tolerance.rms if x.shape[-1] <= LONG_ROW else LONG_ROW_RMS) + rounded
         tolerance = replace(tolerance, rms=rms, max=tolerance.max + 2 * rounded)
-    return Expected.of(_softmax, x, tolerance=tolerance, by_row=True, mistakes=MISTAKES)
+    return Expected.of(_softmax, x, tolerance=tolerance, group="row", mistakes=MISTAKES)
 
 
 def _gradient(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
@@ -170,5 +170,5 @@ GRADIENT_MISTAKES = (
 def gradient(x: torch.Tensor, dy: torch.Tensor) -> Expected:
     """The right gradient of `softmax(x)` with respect to x, for the incoming gradient `dy`."""
     return Expected.of(
-        _gradient, x, dy, tolerance=GRADIENT_TOLERANCES[x.dtype], by_row=False, mistakes=GRADIENT_MISTAKES
+        _gradient, x, dy, tolerance=GRADIENT_TOLERANCES[x.dtype], group="tensor", mistakes=GRADIENT_MISTAKES
     )

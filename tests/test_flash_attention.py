@@ -43,15 +43,22 @@ GRADIENT_LAYOUTS = [
     Heads(50, 60, 32, leading=(2,), do_layout=permuted(0, 2, 1)),
     Heads(50, 60, 32, leading=(2, 2), do_layout=expanded(0), is_causal=True),
 ]
-HALF_GRADIENTS = [Heads(128, 512, dtype=FLOAT16), Heads(100, 70, 48, dtype=FLOAT16, is_causal=True)]
+HALF_GRADIENTS = [Heads(512, 512, dtype=FLOAT16), Heads(100, 70, 48, dtype=FLOAT16, is_causal=True)]
 BFLOAT_GRADIENTS = [Heads(512, 512, dtype=BFLOAT16), Heads(100, 70, 48, dtype=BFLOAT16, is_causal=True)]
-EMPTY_GRADIENTS = [Heads(5, 0, 16), Heads(0, 5, 16)]
+OTHER_GRADIENTS = [
+    Heads(50, 60, 48, scale=0.4),
+    Heads(40, 50, 80),
+    Heads(5, 0, 16),
+    Heads(0, 5, 16),
+    Heads(60, 70, 32, do_values=constant(0.0)),
+    LARGE_LOGITS[0],
+]
 
 SHARED_KEYS = [
     Heads(40, 50, 16, leading=(2, 4), key_leading=(2, 2)),
     Heads(40, 50, 16, leading=(6,), key_leading=(1,), is_causal=True),
 ]
-MEMORY = Heads(2048, 2048, 16)
+MEMORY, SMALL_HEADS = Heads(2048, 2048, 16), Heads(64, 64, 16)
 
 
 def inputs(draw, case):
@@ -71,6 +78,14 @@ def check_log_sum_exp(function, draw, case):
     q, k, v = inputs(draw, case)
     _, lse = function.values(("o", "lse"), q, k, v, **case.options)
     assert_matches(lse, reference.log_sum_exp(q, k, v, **case.options))
+
+
+def check_memory(function, draw):
+    """A forward takes much less memory than a matrix of scores."""
+    arguments, after = inputs(draw, MEMORY), inputs(draw, SMALL_HEADS)
+    results, taken = function.footprint(*arguments, after=after)
+    assert_matches(results.outputs[0], reference.output(*arguments))
+    assert_footprint(taken, MEMORY.queries * MEMORY.keys * 4)
 
 
 def forward_of(draw, q, k, v, options):
@@ -126,6 +141,11 @@ def test_tiled_float16(submission, draw, case):
 def test_tiled_other_inputs(submission, draw, case):
     """attention_tiled: empty inputs, a given scale, large logits, other dimensions."""
     check_output(submission.attention_tiled, draw, case)
+
+
+def test_tiled_memory(submission, draw):
+    """attention_tiled: the matrix of scores is never held."""
+    check_memory(submission.attention_tiled, draw)
 
 
 # flash_attention_forward
@@ -213,15 +233,9 @@ def test_forward_any_order(submission, draw, order):
     assert_matches(o, right, cause=ORDER_DEPENDENT)
 
 
-@pytest.mark.parametrize("function", ["attention_tiled", "flash_attention_forward"])
-def test_forward_memory(submission, draw, function):
-    """attention_tiled, flash_attention_forward: the matrix of scores is never held."""
-    small = Heads(64, 64, 16)
-    arguments, after = inputs(draw, MEMORY), inputs(draw, small)
-    results, taken = getattr(submission, function).footprint(*arguments, after=after)
-    assert_matches(results.outputs[0], reference.output(*arguments))
-    matrix = MEMORY.queries * MEMORY.keys * 4
-    assert_footprint(taken, matrix)
+def test_forward_memory(submission, draw):
+    """flash_attention_forward: the matrix of scores is never held."""
+    check_memory(submission.flash_attention_forward, draw)
 
 
 @pytest.mark.needs_gpu("a CPU has no streams")
@@ -237,11 +251,25 @@ def test_forward_current_stream(submission, draw):
 # flash_attention_backward
 
 
-@pytest.mark.parametrize("place", [0, 1, 2], ids=["dq", "dk", "dv"])
 @pytest.mark.parametrize("case", GRADIENTS[:2], ids=str)
-def test_backward_each(submission, draw, case, place):
-    """flash_attention_backward: dq, dk and dv, each by itself."""
-    assert_matches(*list(backward(submission, draw, case))[place])
+def test_backward_dq(submission, draw, case):
+    """flash_attention_backward: dq, the gradient of q, scale * ds k, by itself."""
+    dq, _, _ = backward(submission, draw, case)
+    assert_matches(*dq)
+
+
+@pytest.mark.parametrize("case", GRADIENTS[:2], ids=str)
+def test_backward_dk(submission, draw, case):
+    """flash_attention_backward: dk, the gradient of k, scale * ds^T q, by itself."""
+    _, dk, _ = backward(submission, draw, case)
+    assert_matches(*dk)
+
+
+@pytest.mark.parametrize("case", GRADIENTS[:2], ids=str)
+def test_backward_dv(submission, draw, case):
+    """flash_attention_backward: dv, the gradient of v, p^T do, by itself."""
+    _, _, dv = backward(submission, draw, case)
+    assert_matches(*dv)
 
 
 @pytest.mark.parametrize("case", GRADIENTS, ids=str)
@@ -262,16 +290,9 @@ def test_backward_layouts(submission, draw, case):
     check_gradients(submission, draw, case)
 
 
-@pytest.mark.parametrize("case", [Heads(50, 60, 48, scale=0.4), *EMPTY_GRADIENTS, Heads(40, 50, 80), LARGE_LOGITS[0]],
-                         ids=str)  # fmt: skip
+@pytest.mark.parametrize("case", OTHER_GRADIENTS, ids=str)
 def test_backward_other_inputs(submission, draw, case):
-    """flash_attention_backward: a given scale, other head dimensions, empty inputs, large scores."""
-    check_gradients(submission, draw, case)
-
-
-@pytest.mark.parametrize("case", [Heads(60, 70, 32, do_values=constant(0.0))], ids=str)
-def test_backward_of_nothing(submission, draw, case):
-    """flash_attention_backward: where do is zero, the gradients are exactly zero."""
+    """flash_attention_backward: a given scale, head dimensions, empty inputs, large scores; zeros where do is zero."""
     check_gradients(submission, draw, case)
 
 
@@ -300,7 +321,7 @@ def test_backward_bfloat16(submission, draw, case):
 def test_backward_memory(submission, draw):
     """flash_attention_backward: no matrix of probabilities is ever held."""
     arguments, after = [], []
-    for case, found in ((MEMORY, arguments), (Heads(64, 64, 16), after)):
+    for case, found in ((MEMORY, arguments), (SMALL_HEADS, after)):
         q, k, v = inputs(draw, case)
         found += [draw(case.do, "do"), q, k, v, *forward_of(draw, q, k, v, {})]
     results, taken = submission.flash_attention_backward.footprint(*arguments, after=tuple(after))

@@ -7,7 +7,7 @@ people and decides nothing. In a self-check it is a warning, in grading it opens
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 from grader.judge.output import clean
@@ -21,7 +21,19 @@ OWN_OPERATION = {
         "mm", "bmm", "addmm", "addbmm", "baddbmm", "mv", "addmv", "dot", "vdot", "ger", "addr", "linear", "convolution",
         "_trilinear", "_scaled_mm", "_addmm_activation", "_grouped_mm", "linalg_matmul", "matmul", "tensordot",
     },
+    "flash_attention": {
+        "scaled_dot_product_attention", "_scaled_dot_product_attention_math", "_scaled_dot_product_flash_attention",
+        "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_efficient_attention",
+        "_scaled_dot_product_cudnn_attention", "_scaled_dot_product_fused_attention_overrideable",
+        "_flash_attention_forward", "_efficient_attention_forward", "_cudnn_attention_forward",
+        "_scaled_dot_product_flash_attention_backward", "_scaled_dot_product_flash_attention_for_cpu_backward",
+        "_scaled_dot_product_efficient_attention_backward", "_scaled_dot_product_cudnn_attention_backward",
+        "_flash_attention_backward", "_efficient_attention_backward", "_cudnn_attention_backward",
+        "_transformer_encoder_layer_fwd", "_native_multi_head_attention", "flex_attention", "flex_attention_backward",
+    },
 }  # fmt: skip
+
+IN_PYTORCH = {"attention_tiled"}  # functions that are to be written without a kernel
 
 # What changes no value, or sums: contiguous is clone, float() is _to_copy, a padded copy is constant_pad_nd.
 SET_UP = {
@@ -44,11 +56,13 @@ class Borrowed:
     evidence: str
 
 
-def borrowed(problem: str, operators: Mapping[str, Operator], launches: int | None) -> Borrowed | None:
-    """What speaks against the student's own kernel having computed the answers of a check, if anything does.
+def borrowed(
+    problem: str, functions: Set[str], operators: Mapping[str, Operator], launches: int | None
+) -> Borrowed | None:
+    """What speaks against the student's own code having computed the answers of a check, if anything does.
 
-    `operators` counts those that ran, by the names of their schemas ("aten::mm"); `launches` counts kernels, None where
-    nobody counts them.
+    `functions` are those that were called; `operators` counts those that ran, by the names of their schemas
+    ("aten::mm"); `launches` counts kernels, None where nobody counts them.
     """
     own = OWN_OPERATION.get(problem)
     if own is None:
@@ -56,7 +70,9 @@ def borrowed(problem: str, operators: Mapping[str, Operator], launches: int | No
     arithmetic = {name: count for name, count in operators.items() if _short(name) not in SET_UP}
     evidence = _evidence(arithmetic, own)
     if any(_short(name) in own for name in arithmetic):
-        return Borrowed(f"PyTorch's own {problem} ran", evidence)
+        return Borrowed(f"PyTorch's own {problem.replace('flash_', '')} ran", evidence)
+    if functions and functions <= IN_PYTORCH:
+        return None
     if launches == 0:
         return Borrowed("no Triton kernel was launched", evidence or "no operator of PyTorch computed anything, either")
     if arithmetic:

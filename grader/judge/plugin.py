@@ -348,7 +348,9 @@ def _advice(item: pytest.Item) -> Cause | None:
 def _borrowed(item: pytest.Item) -> Borrowed | None:
     """What speaks against the student's kernels having computed the answers so far."""
     check, process = item.session.stash.get(CURRENT, (None, None))
-    return borrowed(check.partition(".")[0], process.operators, process.launches) if check and process else None
+    if not check or not process:
+        return None
+    return borrowed(check.partition(".")[0], process.called, process.operators, process.launches)
 
 
 def _outcome(item: pytest.Item, call: pytest.CallInfo[None]) -> Outcome | None:

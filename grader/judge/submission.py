@@ -70,6 +70,7 @@ class CheckProcess:
     child: RunnerChild | None = None
     refusal: Outcome | None = None  # why it is not even started
     functions: tuple[str, ...] = ()  # what the module offers
+    called: set[str] = field(default_factory=set)  # of them
     names: dict[int, str] = field(default_factory=dict)  # of inputs, by the address of their storage
     stray: Access | None = None  # the first access outside every tensor in a call that went well: advice
     operators: dict[str, Operator] = field(default_factory=dict)  # of PyTorch that ran in its calls: advice
@@ -287,6 +288,7 @@ class Function:
 
     def _request(self, call: Call) -> Raised | Results:
         self.process.require(self.name)
+        self.process.called.add(self.name)
         inputs = {self.process.name_of(value): value for value in call.arguments}
         leaves = [] if call.gradient is None else list(inputs)
         parcel = Parcel.of(inputs if call.gradient is None else inputs | {"the incoming gradient": call.gradient})

@@ -233,23 +233,24 @@ def test_a_wrong_answer_that_is_borrowed_needs_no_decision(grade, submit):
 
 
 def test_in_place_forms_and_other_libraries_are_judged_by_what_they_are():
-    assert borrowed("gelu", ran("copy_", "clone", "fill_"), launches=1) is None
-    assert borrowed("gelu", ran("exp_"), launches=1).evidence == "exp 1 x"
+    assert borrowed("gelu", {"gelu"}, ran("copy_", "clone", "fill_"), launches=1) is None
+    assert borrowed("gelu", {"gelu"}, ran("exp_"), launches=1).evidence == "exp 1 x"
     assert (
-        borrowed("gelu", {"mine::tanh": Operator(count=1, where=None)}, launches=1).reason == "PyTorch computed a part"
+        borrowed("gelu", {"gelu"}, {"mine::tanh": Operator(count=1, where=None)}, launches=1).reason
+        == "PyTorch computed a part"
     )
-    assert borrowed("gelu", {}, launches=None) is None
-    assert borrowed("ddp", ran("mm"), launches=0) is None
+    assert borrowed("gelu", {"gelu"}, {}, launches=None) is None
+    assert borrowed("ddp", {"ddp"}, ran("mm"), launches=0) is None
 
 
 def test_evidence_names_the_own_operation_first_and_not_everything():
-    found = borrowed("matmul", ran(*"abcdefg", "mm"), launches=0)
+    found = borrowed("matmul", {"matmul"}, ran(*"abcdefg", "mm"), launches=0)
     assert found.evidence == "mm 1 x, a 1 x, b 1 x, c 1 x, d 1 x, e 1 x and 2 more"
 
 
 def test_evidence_names_a_line_of_the_submission():
     where = Place(file="matmul.py", line=7)
-    found = borrowed("matmul", {"aten::mm": Operator(count=2, where=where)}, launches=0)
+    found = borrowed("matmul", {"matmul"}, {"aten::mm": Operator(count=2, where=where)}, launches=0)
     assert found.evidence == "mm 2 x (line 7 of assignment/matmul.py)"
 
 
@@ -265,3 +266,15 @@ def test_a_review_leaves_the_other_checks_alone(grade, submit):
     assert isinstance(of["gelu.sizes"], CheckResult)
     assert (of["softmax.columns"].score, of["gelu.sizes"].score) == (None, of["gelu.sizes"].max)
     assert result.score.raw == result.score.max == of["gelu.sizes"].max > Decimal(0)
+
+
+def test_attention_in_pytorch_is_allowed_where_it_is_asked_for():
+    arithmetic = ran("bmm", "exp", "amax")
+    assert borrowed("flash_attention", {"attention_tiled"}, arithmetic, launches=0) is None
+    assert borrowed("flash_attention", {"flash_attention_forward"}, arithmetic, launches=1)
+    assert borrowed("flash_attention", {"attention_tiled", "flash_attention"}, arithmetic, launches=1)
+    found = borrowed(
+        "flash_attention", {"attention_tiled"}, ran("_scaled_dot_product_flash_attention_for_cpu"), launches=0
+    )
+    assert found
+    assert found.reason == "PyTorch's own attention ran"

@@ -9,17 +9,19 @@ import importlib.util
 import inspect
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, is_dataclass
+from functools import cache, partial
 from types import ModuleType
 
 import pytest
 import torch
 
 from grader.judge import compare
+from grader.judge.cases import Input
 from grader.judge.compare import assert_matches
 from grader.judge.expected import Expected
 from grader.judge.plugin import case_seed
+from grader.judge.reference import flash_attention as attention_reference
 from grader.judge.reference import gelu as gelu_reference
 from grader.judge.reference import matmul as matmul_reference
 from grader.judge.reference import softmax as softmax_reference
@@ -32,12 +34,22 @@ from tests.staff.conftest import ROOT
 FILES = [
     ROOT / folder / f"test_{problem}.py"
     for folder in ("tests", "grader/hidden")
-    for problem in ("gelu", "softmax", "matmul")
+    for problem in ("gelu", "softmax", "matmul", "flash_attention")
 ]
 DRAWS = 10
-REFERENCE = "reference."  # what a check compares values with
+# What a check compares values with: a reference, itself or through a function of its module.
+COMPARES = (
+    "reference.", "check_output(", "check_log_sum_exp(", "check_gradients(", "check_forward(", "check_backward(",
+    "backward(submission",
+)  # fmt: skip
+MEMORY = "_memory"  # in the name of a check whose inputs are large, and compared in another one as well
 PRECISION_DRAWS = 50
 MARGIN = {torch.float32: 3.0, torch.float16: 1.3, torch.bfloat16: 1.3}
+
+
+def drawn(generator: torch.Generator, case: Input | torch.Tensor, name: str = "x") -> torch.Tensor:
+    """What the fixture `draw` gives."""
+    return case if isinstance(case, torch.Tensor) else case.draw(generator)
 
 
 class Anything:
@@ -50,7 +62,16 @@ class Anything:
         return self
 
     def __iter__(self) -> Iterator[object]:
-        return iter((None, None))
+        return iter((self, self))
+
+    def __getitem__(self, place: int) -> "Anything":
+        return self
+
+    def values(self, names: tuple[str, ...], *arguments: object, **options: object) -> list["Anything"]:
+        return [self] * len(names)
+
+    def backward(self, *arguments: object, **options: object) -> list["Anything"]:
+        return [self] * (1 + len(arguments))
 
 
 @pytest.fixture(autouse=True)
@@ -96,15 +117,15 @@ class Check:
     def references(self, seed: int) -> list[tuple[str, Expected]]:
         """Every reference that the check compares with, for one draw of all its cases."""
         harvest: list[tuple[str, Expected]] = []
-        names = ("assert_matches", "assert_allowed", "assert_raises")
+        names = ("assert_matches", "assert_allowed", "assert_raises", "assert_footprint")
         originals = {name: getattr(self.module, name) for name in names if hasattr(self.module, name)}
-        self.module.assert_raises = lambda *outcome, **named: None
+        self.module.assert_raises = self.module.assert_footprint = lambda *outcome, **named: None
         try:
             for words, arguments in self.cases():
                 generator = torch.Generator().manual_seed(case_seed(seed, words))
                 self.module.assert_matches = lambda _, expected, w=words, **options: harvest.append((w, expected))
                 self.module.assert_allowed = self.module.assert_matches
-                self.function(Anything(), lambda case, name="x", g=generator: case.draw(g), **arguments)
+                self.function(Anything(), partial(drawn, generator), **arguments)
         finally:
             vars(self.module).update(originals)
         return harvest
@@ -118,7 +139,8 @@ def value_checks() -> list[Check]:
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         names = [name for name, _ in inspect.getmembers(module, inspect.isfunction) if name.startswith("test_")]
-        found += [Check(module, name) for name in names if REFERENCE in inspect.getsource(getattr(module, name))]
+        sources = {name: inspect.getsource(getattr(module, name)) for name in names if not name.endswith(MEMORY)}
+        found += [Check(module, name) for name, source in sources.items() if any(word in source for word in COMPARES)]
     return found
 
 
@@ -161,7 +183,8 @@ def constant(expected: Expected) -> torch.Tensor:
 
 
 def rows_swapped(expected: Expected) -> torch.Tensor:
-    return right(expected).flip(0)
+    answer = right(expected)
+    return answer.flip(-2 if answer.dim() > 1 and answer.shape[-2] > 1 else -1)
 
 
 FAKES = {
@@ -319,6 +342,96 @@ def matmul_by_steps(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return total
 
 
+# Attention: the judge's formula as a record, which says which output it is, causal or not, and with which scale.
+
+
+def attention_weights(formula, q, k, scores=torch.float32):
+    """exp(S - m), m and the sum of the weights, in float32."""
+    s = attention_reference.scores(q, k, formula.is_causal, formula.scale).to(scores).float()
+    maximum = s.amax(-1, keepdim=True) if s.shape[-1] else s.new_full((*s.shape[:-1], 1), -torch.inf)
+    weights = torch.exp(s - maximum)
+    return weights, maximum, weights.sum(-1, keepdim=True)
+
+
+def output_by_one_pass(formula, q, k, v):
+    """The weights rounded to v's dtype before their product."""
+    weights, _, total = attention_weights(formula, q, k)
+    v = attention_reference.heads_like(v, q)
+    return ((weights.to(v.dtype).float() @ v.float()) / torch.where(total > 0, total, 1)).to(q.dtype)
+
+
+def output_by_tiles(formula, q, k, v):
+    """Keys 32 at a time, from the end, with a running maximum."""
+    s = attention_reference.scores(q, k, formula.is_causal, formula.scale).float()
+    v = attention_reference.heads_like(v, q)
+    maximum, total = torch.full_like(s[..., :1], -torch.inf) if s.shape[-1] else q[..., :1].float() * 0 - torch.inf, 0.0
+    summed = torch.zeros(*q.shape[:-1], v.shape[-1])
+    for start in reversed(range(0, s.shape[-1], 32)):
+        tile = s[..., start : start + 32]
+        new = torch.maximum(maximum, tile.amax(-1, keepdim=True))
+        base = torch.where(new == -torch.inf, 0.0, new)
+        weights, shrink = torch.exp(tile - base), torch.exp(maximum - base)
+        total = total * shrink + weights.sum(-1, keepdim=True)
+        summed = summed * shrink + weights.to(v.dtype).float() @ v[..., start : start + 32, :].float()
+        maximum = new
+    return (summed / torch.where(torch.as_tensor(total) > 0, total, 1.0)).to(q.dtype)
+
+
+def log_sum_by_one_pass(formula, q, k, v):
+    _, maximum, total = attention_weights(formula, q, k)
+    return (maximum + torch.log(total))[..., 0]
+
+
+def log_sum_by_two_to_the(formula, q, k, v):
+    """In base 2."""
+    s = attention_reference.scores(q, k, formula.is_causal, formula.scale).float() * 1.4426950408889634
+    maximum = s.amax(-1, keepdim=True) if s.shape[-1] else s.new_full((*s.shape[:-1], 1), -torch.inf)
+    return ((maximum + torch.log2(torch.exp2(s - maximum).sum(-1, keepdim=True))) * 0.6931471805599453)[..., 0]
+
+
+def gradient_by_products(formula, do, q, k, v, rounded=True, step=None):
+    """From D = rowsum(do * o) with a rounded o; P and dS rounded before their products; sums kept in steps if asked."""
+    weights, _, total = attention_weights(formula, q, k)
+    p = weights / torch.where(total > 0, total, 1)
+    o = attention_reference.Output(formula.is_causal, formula.scale)(q, k, v).to(q.dtype)
+    row_sums = (do.float() * o.float()).sum(-1, keepdim=True)
+    ds = p * (do.float() @ attention_reference.heads_like(v, q).float().mT - row_sums)
+    scale = 1 / math.sqrt(q.shape[-1]) if formula.scale is None else formula.scale
+    left, right = {"q": (ds, attention_reference.heads_like(k, q)), "k": (ds.mT, q), "v": (p.mT, do)}[formula.of]
+    left = left.to(q.dtype).float() if rounded else left
+    product = kept_in_steps(left, right.float(), step, q.dtype) if step else left @ right.float()
+    product = product * (1.0 if formula.of == "v" else scale)
+    like = {"q": q, "k": k, "v": v}[formula.of]
+    return attention_reference._over_group(product, like).to(q.dtype)
+
+
+def gradient_unrounded(formula, do, q, k, v):
+    return gradient_by_products(formula, do, q, k, v, rounded=False)
+
+
+def kept_in_steps(left, right, step, dtype):
+    """A product whose sum is rounded to a half type after each step."""
+    total = torch.zeros(*left.shape[:-1], right.shape[-1])
+    for start in range(0, left.shape[-1], step):
+        total = (total + left[..., start : start + step] @ right[..., start : start + step, :]).to(dtype).float()
+    return total
+
+
+def output_low(formula, q, k, v):
+    """float32 with operands of float16; 16 bits with the sum rounded after every 16 keys, as tensor cores do it."""
+    if q.dtype == torch.float32:
+        return output_by_one_pass(formula, *(x.half() for x in (q, k, v))).float()
+    weights, _, total = attention_weights(formula, q, k)
+    summed = kept_in_steps(weights.to(v.dtype).float(), attention_reference.heads_like(v, q).float(), 16, q.dtype)
+    return (summed / total).to(q.dtype)
+
+
+def attention_gradient_low(formula, do, q, k, v):
+    if q.dtype == torch.float32:
+        return gradient_by_products(formula, *(x.half() for x in (do, q, k, v))).float()
+    return gradient_by_products(formula, do, q, k, v, step=16)
+
+
 def activated(
     product: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], activation: str | None
 ) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
@@ -328,6 +441,9 @@ def activated(
 
 
 RIGHT = {
+    attention_reference.Output: (output_by_one_pass, output_by_tiles),
+    attention_reference.LogSumExp: (log_sum_by_one_pass, log_sum_by_two_to_the),
+    attention_reference.Gradient: (gradient_by_products, gradient_unrounded),
     gelu_reference.tanh_form: (gelu_by_library, gelu_by_exp2, gelu_by_formula),
     softmax_reference._softmax: (softmax_by_library, softmax_by_blocks),
     softmax_reference._gradient: (gradient_recomputed, gradient_from_rounded),
@@ -382,11 +498,24 @@ def sum_low(terms: torch.Tensor) -> torch.Tensor:
 
 
 LOW = {
+    attention_reference.Output: output_low,
+    attention_reference.Gradient: attention_gradient_low,
     gelu_reference.tanh_form: gelu_low,
     softmax_reference._softmax: softmax_low,
     softmax_reference._gradient: gradient_low,
     matmul_reference.FORMULAS[None]: matmul_low,
 }
+
+
+def kind_of(expected: Expected) -> object:
+    """What the tables above have an entry for: the formula, or its class where it is a record."""
+    return type(expected.formula) if is_dataclass(expected.formula) else expected.formula
+
+
+def computed(implementation: Callable[..., torch.Tensor], expected: Expected) -> torch.Tensor:
+    """Its answer to a reference's arguments."""
+    formula = [expected.formula] if is_dataclass(expected.formula) else []
+    return implementation(*formula, *expected.arguments)
 
 
 def excess(answer: torch.Tensor, expected: Expected) -> float:
@@ -400,8 +529,8 @@ def test_two_right_implementations_stay_well_under_every_limit(check):
         for words, expected in check.references(seed):
             if expected.values.numel() == 0:
                 continue
-            for implementation in RIGHT[expected.formula]:
-                answer = implementation(*expected.arguments)
+            for implementation in RIGHT[kind_of(expected)]:
+                answer = computed(implementation, expected)
                 assert not refused(answer, expected), f"{words}: {implementation.__name__}, seed {seed}"
                 if telling(expected):
                     worst[expected.dtype] = max(worst[expected.dtype], excess(answer, expected))
@@ -416,8 +545,10 @@ def test_a_precision_check_refuses_the_next_lower_precision(check):
     for seed in range(PRECISION_DRAWS):
         most: dict[tuple[torch.dtype, object], float] = {}
         for _, expected in check.references(seed):
-            key = (expected.dtype, expected.formula)
-            answer = LOW[expected.formula](*expected.arguments)
+            if (kind := kind_of(expected)) not in LOW:
+                continue
+            key = (expected.dtype, getattr(expected.formula, "of", kind))  # dq, dk and dv each for themselves
+            answer = computed(LOW[kind], expected)
             most[key] = max(most.get(key, 0.0), excess(answer, expected))
         for (dtype, formula), reached in most.items():
             if formula is not softmax_reference._softmax or "gradient" not in str(check):  # its y is checked elsewhere
@@ -444,6 +575,6 @@ def test_hundredths_tell_where_their_sum_was_kept():
 
 def test_each_function_and_dtype_has_a_precision_check():
     covered = {
-        (expected.formula, expected.dtype) for check in CHECKS if check.precision for _, expected in references(check)
+        (kind_of(expected), expected.dtype) for check in CHECKS if check.precision for _, expected in references(check)
     }
     assert covered >= {(formula, dtype) for formula in LOW for dtype in MARGIN}

@@ -222,9 +222,8 @@ def attention_backward_keys_kernel(
     v = load_rows(v_pointer, key, keys, v_row_stride, v_column_stride, HEAD_DIM, BLOCK_DIM)
     dk = tl.zeros((BLOCK_KEYS, BLOCK_DIM), tl.float32)
     dv = tl.zeros((BLOCK_KEYS, BLOCK_DIM), tl.float32)
-    first = (
-        tile * BLOCK_KEYS // BLOCK_QUERIES * BLOCK_QUERIES if IS_CAUSAL else 0
-    )  # queries before it see none of these
+    # Queries before the first one see none of these keys.
+    first = tile * BLOCK_KEYS // BLOCK_QUERIES * BLOCK_QUERIES if IS_CAUSAL else 0
     for member in range(0, group):
         head = head_at * group + member
         q_head = q_pointer + batch_at * q_batch_stride + head * q_head_stride

@@ -27,6 +27,7 @@ LAYOUTS = [
     Heads(50, 60, 32, leading=(2,), layout=row_pitch(96), is_causal=True),
     Heads(50, 60, 32, leading=(2, 2), layout=permuted(0, 1, 3, 2)),
     Heads(50, 60, 32, leading=(2, 2), layout=expanded(1)),
+    Heads(50, 60, 32, leading=(2,), v_layout=permuted(0, 2, 1)),
 ]
 HALVES = [Heads(100, 100, dtype=FLOAT16), Heads(64, 130, 48, dtype=FLOAT16, is_causal=True)]
 HALF_SUMS = [Heads(64, 2048, dtype=FLOAT16), Heads(100, 100, dtype=FLOAT16)]
@@ -41,6 +42,7 @@ GRADIENT_LAYOUTS = [
     Heads(50, 60, 32, leading=(2, 3), layout=HEADS_INSIDE, do_layout=HEADS_INSIDE),
     Heads(50, 60, 32, leading=(2,), do_layout=row_pitch(64)),
     Heads(50, 60, 32, leading=(2,), do_layout=permuted(0, 2, 1)),
+    Heads(50, 60, 32, leading=(2,), v_layout=row_pitch(48)),
     Heads(50, 60, 32, leading=(2, 2), do_layout=expanded(0), is_causal=True),
 ]
 HALF_GRADIENTS = [Heads(512, 512, dtype=FLOAT16), Heads(100, 70, 48, dtype=FLOAT16, is_causal=True)]
@@ -378,6 +380,7 @@ def test_wrong_arguments(submission, draw, case):
     q_input, k_input, naming = REFUSED[case]
     q, k, v = draw(q_input, "q"), draw(k_input, "k"), draw(k_input, "v")
     assert_raises(submission.flash_attention.exception(q, k, v), "ValueError", naming, case)
+    assert_allowed(submission.flash_attention(*right), reference.output(*right))  # a refused call leaves nothing behind
 
 
 # A bonus

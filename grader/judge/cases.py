@@ -10,7 +10,7 @@ Shapes are fixed, values random. `str(case)` is what a student reads: "127 x 511
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -192,6 +192,7 @@ class Heads:
     is_causal: bool = False
     scale: float | None = None
     layout: Layout = CONTIGUOUS  # of q, k and v
+    v_layout: Layout | None = None  # of v alone, where it is another one
     do_layout: Layout = CONTIGUOUS
     q_values: Values = STANDARD_NORMAL
     do_values: Values = STANDARD_NORMAL
@@ -208,7 +209,7 @@ class Heads:
 
     @property
     def v(self) -> Input:
-        return self.k
+        return replace(self.k, layout=self.v_layout or self.layout)
 
     @property
     def do(self) -> Input:
@@ -221,6 +222,7 @@ class Heads:
 
     def __str__(self) -> str:
         parts = [f"q {self.q}", "k and v " + " x ".join(map(str, self.k.shape))]
+        parts += [f"v {self.v_layout.words or 'contiguous'}"] if self.v_layout else []
         parts += ["causal"] if self.is_causal else []
         parts += [f"scale {self.scale:g}"] if self.scale is not None else []
         do = ", ".join(filter(None, (self.do_layout.words, self.do_values.words)))

@@ -19,6 +19,12 @@ STAFF = Path(__file__).parent
 WRONG = sorted((STAFF / "submissions" / "wrong").iterdir())
 RIGHT = sorted((STAFF / "submissions" / "right").iterdir())
 COVERAGE = yaml.safe_load((STAFF / "coverage.yaml").read_text())
+MUTANTS = {
+    f"{mutant['check'].partition('.')[0]}-{mutant['name']}": mutant["check"]
+    for file in sorted((STAFF / "mutants").glob("*.yaml"))
+    for mutant in yaml.safe_load(file.read_text())
+    if "equivalent" not in mutant
+}
 ROWS = [row for rows in COVERAGE.values() for row in rows]
 
 pytestmark = pytest.mark.corpus
@@ -83,19 +89,22 @@ def test_a_right_submission_passes_every_check(folder, grade):
 def test_a_trap_is_shown_by_a_submission_or_has_a_reason(row):
     assert set(row) <= {"trap", "public", "shown_by", "reason"}
     assert row.get("shown_by") or row.get("reason")
-    assert set(row.get("shown_by", [])) <= {folder.name for folder in WRONG}
+    assert set(row.get("shown_by", [])) <= {folder.name for folder in WRONG} | set(MUTANTS)
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.get("public")], ids=lambda row: row["trap"])
 def test_a_public_trap_is_caught_by_a_public_check(row):
     rubric = Rubric.read()
-    checks = [Expectation.read(STAFF / "submissions" / "wrong" / name).check.split(".") for name in row["shown_by"]]
+    checks = [
+        (MUTANTS.get(name) or Expectation.read(STAFF / "submissions" / "wrong" / name).check).split(".")
+        for name in row["shown_by"]
+    ]
     assert any(name in rubric.checks(problem, Visibility.PUBLIC) for problem, name in checks)
 
 
 def test_every_wrong_submission_shows_a_trap():
     shown = {name for row in ROWS for name in row.get("shown_by", [])}
-    assert {folder.name for folder in WRONG} == shown
+    assert {folder.name for folder in WRONG} == {name for name in shown if name not in MUTANTS}
 
 
 def test_traps_are_listed_once():

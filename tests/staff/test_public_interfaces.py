@@ -1,7 +1,8 @@
-"""The interfaces of a public course on language models: its tests, written anew, pass with the solutions behind an adapter.
+"""The interfaces of a public course on language models: its tests, written anew, pass with the solutions.
 
-There attention is an `autograd.Function` with `forward(ctx, Q, K, V, is_causal=False)` that saves a tensor of the shape
-(batch, queries), which its tests take for the log-sum-exp; all have 4 batches of 128 tokens, d = 64, a tolerance of 1e-2.
+There attention is an `autograd.Function` with `forward(ctx, Q, K, V, is_causal=False)`. It saves a tensor of the shape
+(batch, queries), which its tests take for the log-sum-exp. All have 4 batches of 128 tokens, d = 64, and a tolerance of
+1e-2. The solutions stand behind an adapter.
 """
 
 import os

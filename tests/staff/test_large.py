@@ -1,4 +1,7 @@
-"""The solutions beyond 2^31 elements, where 32-bit offsets overflow. Called directly: no judge, no copies to it."""
+"""The solutions on inputs that only a GPU can do, most beyond 2^31 elements, where 32-bit offsets overflow.
+
+Called directly: no judge, no copies to it.
+"""
 
 import pytest
 import torch
@@ -70,3 +73,97 @@ def test_matmul_reads_over_two_to_the_31_elements(k, dtype):
     for rows in (slice(0, 16), slice(a.shape[0] - 16, None)):
         expected = matmul.matmul(a[rows].cpu(), b.cpu())
         assert expected.errors(c[rows].cpu()).within(expected.tolerance)
+
+
+def attention_inputs(heads: int, n: int, d: int, dtype: torch.dtype) -> list[torch.Tensor]:
+    """q, k, v and do."""
+    return [noise(heads, n, d, dtype=dtype) for _ in range(4)]
+
+
+def attention_rows(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, do: torch.Tensor, rows: slice, is_causal: bool
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """o, lse and dq of some queries of one head, in float64."""
+    q, k, v, do = q[rows].double(), k.double(), v.double(), do[rows].double()
+    scores = q @ k.T / q.shape[-1] ** 0.5
+    if is_causal:
+        query = torch.arange(rows.start, rows.stop, device=q.device)[:, None]
+        scores = scores.masked_fill(torch.arange(len(k), device=q.device) > query, -torch.inf)
+    p = torch.softmax(scores, -1)
+    products = do @ v.T
+    ds = p * (products - (p * products).sum(-1, keepdim=True))
+    return p @ v, torch.logsumexp(scores, -1), ds @ k / q.shape[-1] ** 0.5
+
+
+def attention_columns(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, do: torch.Tensor, o: torch.Tensor, lse: torch.Tensor,
+    keys: slice, is_causal: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    """dk and dv of some keys of one head, in float64, from a log-sum-exp and o that were checked before."""
+    q, k, v, do = q.double(), k[keys].double(), v[keys].double(), do.double()
+    scores = q @ k.T / q.shape[-1] ** 0.5
+    if is_causal:
+        key = torch.arange(keys.start, keys.stop, device=q.device)
+        scores = scores.masked_fill(key > torch.arange(len(q), device=q.device)[:, None], -torch.inf)
+    p = torch.exp(scores - lse.double()[:, None])
+    ds = p * (do @ v.T - (do * o.double()).sum(-1, keepdim=True))
+    return ds.T @ q / q.shape[-1] ** 0.5, p.T @ do
+
+
+def relative(got: torch.Tensor, expected: torch.Tensor) -> float:
+    return float((got.double() - expected).norm() / expected.norm())
+
+
+RELATIVE = {torch.float32: 1e-5, torch.float16: 1.5e-3, torch.bfloat16: 1.2e-2}  # over three times what is right
+
+
+@pytest.mark.parametrize("is_causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize(
+    ("heads", "n", "d", "dtype"),
+    [(8, 131_072, 64, torch.bfloat16), (2**31 // (4096 * 64) + 1, 4096, 64, torch.bfloat16)],
+    ids=["131 072 tokens", "over 2^31 elements"],
+)
+def test_attention_over_long_sequences_and_many_heads(heads, n, d, dtype, is_causal):
+    from solutions.flash_attention import flash_attention_backward, flash_attention_forward
+
+    q, k, v, do = attention_inputs(heads, n, d, dtype)
+    o, lse = flash_attention_forward(q, k, v, is_causal)
+    gradients = flash_attention_backward(do, q, k, v, o, lse, is_causal)
+    for head in (0, heads - 1):
+        for part in (slice(0, 32), slice(n // 2 - 16, n // 2 + 16), slice(n - 32, n)):
+            mine = [x[head] for x in (q, k, v, do)]
+            right_o, right_lse, right_dq = attention_rows(*mine, part, is_causal)
+            assert relative(o[head, part], right_o) < RELATIVE[dtype]
+            assert relative(lse[head, part], right_lse) < 1e-5
+            assert relative(gradients[0][head, part], right_dq) < 2 * RELATIVE[dtype]
+            columns = attention_columns(*mine, o[head], lse[head], part, is_causal)
+            for got, expected in zip(gradients[1:], columns, strict=True):
+                assert relative(got[head, part], expected) < 2 * RELATIVE[dtype]
+
+
+@pytest.mark.parametrize("dtype", list(RELATIVE), ids=str)
+@pytest.mark.parametrize("d", [1, 3, 8, 16, 17, 32, 48, 64, 80, 96, 128, 160, 192, 255, 256])
+def test_attention_with_every_kind_of_head(d, dtype):
+    from solutions.flash_attention import flash_attention_backward, flash_attention_forward
+
+    q, k, v, do = attention_inputs(2, 700, d, dtype)
+    o, lse = flash_attention_forward(q, k, v, True)
+    dq, dk, dv = flash_attention_backward(do, q, k, v, o, lse, True)
+    everything = slice(0, 700)
+    for head in range(2):
+        mine = [x[head] for x in (q, k, v, do)]
+        right_o, right_lse, right_dq = attention_rows(*mine, everything, True)
+        right_dk, right_dv = attention_columns(*mine, right_o, right_lse, everything, True)
+        assert relative(lse[head], right_lse) < 1e-5
+        for got, expected in ((o, right_o), (dq, right_dq), (dk, right_dk), (dv, right_dv)):
+            assert relative(got[head], expected) < 2 * RELATIVE[dtype]
+
+
+def test_attention_with_more_heads_than_a_grid_has_columns():
+    from solutions.flash_attention import flash_attention_forward
+
+    q, k, v, do = attention_inputs(70_000, 5, 16, torch.float16)
+    o, _ = flash_attention_forward(q, k, v)
+    for head in (0, 65_535, 65_536, 69_999):
+        right_o, _, _ = attention_rows(*(x[head] for x in (q, k, v, do)), slice(0, 5), False)
+        assert relative(o[head], right_o) < RELATIVE[torch.float16]

@@ -288,7 +288,7 @@ def as_heads(x: torch.Tensor) -> torch.Tensor:
     """x (..., n, d) as (batch, heads, n, d): a view where its strides allow one, else a copy."""
     if x.dim() < 4:
         return x[(None,) * (4 - x.dim())]
-    return x.reshape(-1, *x.shape[-3:])
+    return x.reshape(math.prod(x.shape[:-3]), *x.shape[-3:])
 
 
 def launch_forward(

@@ -74,13 +74,16 @@ class Output:
     scale: float | None = None
     alignment: Alignment = "top-left"
     padding: int = 0  # keys of zeros that are counted as well
+    stable: bool = True  # False: in float32, and no maximum is subtracted
 
     def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         s = scores(q, k, self.is_causal, self.scale, self.alignment)
         if self.padding:
             extra = -s.shape[-1] % self.padding
             s = torch.nn.functional.pad(s, (0, extra))
-        weights = torch.softmax(s, dim=-1)[..., : k.shape[-2]]
+        power = torch.exp(s.float())
+        weights = torch.softmax(s, dim=-1) if self.stable else (power / power.sum(-1, keepdim=True)).double()
+        weights = weights[..., : k.shape[-2]]
         return weights @ heads_like(v, q).double()
 
 
@@ -144,6 +147,11 @@ def output(
 ) -> Expected:
     """The right o."""
     mistakes = [
+        Mistake(
+            "missing_maximum", Output(is_causal, scale, stable=False),
+            "exp overflows: the largest score so far is not subtracted before it",
+            "subtract it from every score of the row first, and rescale what was summed when it grows",
+        ),
         *(
             Mistake(
                 "padded_keys_counted", Output(is_causal, scale, padding=block),
@@ -161,7 +169,7 @@ def output(
             ),
             Mistake(
                 "causal_off_by_one", Output(True, scale, "strict"), "query i sees keys j < i only",
-                "the diagonal is seen: j <= i",
+                "let query i see key i, too: j <= i",
             ),
             Mistake(
                 "causal_bottom_right", Output(True, scale, "bottom-right"), "the mask is aligned at the bottom right",

@@ -363,6 +363,15 @@ def test_autograd_second_call(submission, draw):
     assert_matches(old, before)
 
 
+def test_autograd_two_calls(submission, draw):
+    """flash_attention: a backward belongs to its own call, also after another one."""
+    case = Heads(60, 50, 32)
+    first, second, do = inputs(draw, case), inputs(draw, case), draw(case.do, "do")
+    got = submission.flash_attention.backward_late(first, second, do)
+    for result, expected in zip(got, reference.gradients(do, *first), strict=True):
+        assert_matches(result, expected)
+
+
 ALLOWED = Heads(4, 6, 8)
 REFUSED = {
     "q float32, k and v float16": (ALLOWED.q, Heads(4, 6, 8, dtype=FLOAT16).k, ("float32", "float16")),

@@ -192,6 +192,8 @@ class Call:
     gradient: torch.Tensor | None = None  # to go backward from
     again: bool = False  # at the addresses of the call before, whose answer is read once more
     elsewhere: torch.Tensor | None = None  # the argument that lies on another device
+    keeps_graph: bool = False  # a backward will follow
+    late: bool = False  # the gradient is that of the call before, which kept its graph
     own_stream: bool = False  # a stream other than the default one is the current one, and brings the inputs late
 
 
@@ -259,6 +261,17 @@ class Function:
             )  # fmt: skip
         return answer, *results.gradients
 
+    def backward_late(
+        self,
+        first: tuple[torch.Tensor, ...],
+        second: tuple[torch.Tensor, ...],
+        gradient: torch.Tensor,
+        **options: Option,
+    ) -> tuple[Result, ...]:
+        """Call it twice, then go backward from `gradient` through the first call: the gradient of each argument."""
+        self._answers(Call(tuple(first), options, keeps_graph=True))
+        return tuple(self._answers(Call(tuple(second), options, gradient, late=True)).gradients)
+
     def exception(
         self, *arguments: torch.Tensor, elsewhere: torch.Tensor | None = None, **options: Option
     ) -> Raised | Result:
@@ -290,7 +303,7 @@ class Function:
         self.process.require(self.name)
         self.process.called.add(self.name)
         inputs = {self.process.name_of(value): value for value in call.arguments}
-        leaves = [] if call.gradient is None else list(inputs)
+        leaves = list(inputs) if call.keeps_graph or call.gradient is not None else []
         parcel = Parcel.of(inputs if call.gradient is None else inputs | {"the incoming gradient": call.gradient})
         storages = [part.nbytes for part in parcel.parts]
         header: dict[str, object] = {
@@ -300,6 +313,7 @@ class Function:
             "arguments": list(range(len(call.arguments))), "options": call.options,
             "incoming": [] if call.gradient is None else [len(call.arguments)],
             "keep_addresses": call.again, "recall": call.again, "order": self.order, "shuffle_seed": 1,
+            "late": call.late,
             "own_stream": call.own_stream and self.process.servers.device == "cuda", "fresh": self.process.fresh,
         }  # fmt: skip
         self.process.fresh = False

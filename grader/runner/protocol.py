@@ -9,6 +9,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterable
+from typing import Any
 
 PREFIX = struct.Struct("<IQ")  # bytes of the header, bytes of the payload
 HEADER_LIMIT_BYTES = 256 * 1024
@@ -45,7 +46,7 @@ def send(sock: socket.socket, header: object, payload: Iterable[memoryview] = ()
         raise Closed(str(error)) from None
 
 
-def receive(sock: socket.socket, payload_limit: int, deadline: float = 0) -> tuple[object, bytearray]:
+def receive(sock: socket.socket, payload_limit: int, deadline: float = 0) -> tuple[Any, bytearray]:
     """Read one message: its header, parsed from JSON, and its payload.
 
     Sizes are compared with the limits before any of it is read. Raises `Closed`, `Late` or `Malformed`.

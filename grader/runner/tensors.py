@@ -27,7 +27,6 @@ class Storages:
     def __init__(self, device: str) -> None:
         self.device = device
         self.blocks: list[torch.Tensor] = []
-        self.late: list[torch.Tensor] = []
 
     def fill(self, sizes: Sequence[int], payload: bytearray, keep_addresses: bool) -> None:
         """Place `payload`, the storages one after the other, in fresh memory or where the last ones lie."""

@@ -32,6 +32,7 @@ class Child:
         self.module: ModuleType | None = None
         self.storages = Storages(device)
         self.results: list[object] = []
+        self.leaves: list[torch.Tensor] = []
         self.operators = operators.Operators()
         self.watch: Any = None
         if device == "cpu" and "triton" in sys.modules:
@@ -51,7 +52,6 @@ class Child:
                 header, payload = protocol.receive(conversation, payload_limit=1 << 40)
             except protocol.Closed:
                 return
-            assert isinstance(header, dict)
             reply, parts = self.answer(header, payload)
             protocol.send(conversation, {"number": header["number"], **reply}, parts)
 
@@ -89,7 +89,7 @@ class Child:
     def call(self, header: dict[str, Any], payload: bytearray) -> tuple[dict[str, Any], list[memoryview]]:
         """Call a function of the loaded module; go backward where gradients are asked for."""
         if header["fresh"]:  # another check's turn
-            self.operators.seen, self.operators.launches, self.results = {}, 0, []
+            self.operators.seen, self.operators.launches, self.results, self.leaves = {}, 0, [], []
         if not header["own_stream"]:
             return self._call(header, payload)
         with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]
@@ -107,14 +107,15 @@ class Child:
         with self.operators:
             result = function(*(tensors[index] for index in header["arguments"]), **header["options"])
             results = list(result) if type(result) is tuple and 1 < len(result) <= MOST_RESULTS else [result]
-            gradients = self._gradients(header, tensors, results)
-        earlier, self.results = self.results, results
+            leaves = [tensor for tensor in tensors if tensor.requires_grad]
+            backward = (self.leaves, self.results) if header["late"] else (leaves, results)
+            gradients = self._gradients(header, tensors, *backward)
+        earlier, self.results, self.leaves = self.results, results, leaves
         return self._reply(results, gradients, earlier if header["recall"] else [], header["room"])
 
     def _gradients(
-        self, header: dict[str, Any], tensors: list[torch.Tensor], results: list[object]
+        self, header: dict[str, Any], tensors: list[torch.Tensor], leaves: list[torch.Tensor], results: list[object]
     ) -> list[torch.Tensor | None]:
-        leaves = [tensor for tensor in tensors if tensor.requires_grad]
         if not leaves:
             return []
         pairs = [

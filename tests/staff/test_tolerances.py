@@ -8,7 +8,7 @@ right implementations must be accepted, by a factor of 1.3 for 16-bit dtypes and
 import importlib.util
 import inspect
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, is_dataclass
 from functools import cache, partial
 from types import ModuleType
@@ -72,6 +72,9 @@ class Anything:
 
     def backward(self, *arguments: object, **options: object) -> list["Anything"]:
         return [self] * (1 + len(arguments))
+
+    def backward_late(self, first: Sequence[object], *others: object, **options: object) -> list["Anything"]:
+        return [self] * len(first)
 
 
 @pytest.fixture(autouse=True)

@@ -97,7 +97,7 @@ def _what_is_wrong(name: str, got: torch.Tensor, expected: Expected, errors: Err
         verb = "are" if count > 1 and got.numel() > 1 else "is"
         place = f", the first at {list(index)}" if got.numel() > 1 else ""
         values = f"got {float(got[index]):.7g}, expected {float(expected.values[index].to(got.dtype)):.7g}"
-        if expected.group != "row" and len(expected.arguments) == 1:
+        if expected.group == "tensor" and len(expected.arguments) == 1:
             values += f" for x = {float(expected.arguments[0][index]):.7g}"
         return f"{of} {verb} wrong{place}: {values}"
     if expected.tolerance.rms is not None and errors.rms > expected.tolerance.rms:

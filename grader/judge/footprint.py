@@ -46,9 +46,9 @@ def of_process(pid: int, leader: int) -> Iterator[Footprint]:
 @contextmanager
 def of_gpu(uuid: str) -> Iterator[Footprint]:
     """The memory of a GPU in use by anybody while this is entered."""
-    from grader.sandbox.gpu import Gpu
+    from grader.sandbox.gpu import ManagedGpu
 
-    found, gpu = Footprint(), Gpu(uuid)
+    found, gpu = Footprint(), ManagedGpu(uuid)
     before = gpu.used_bytes()
     with _looking(gpu.used_bytes) as most:
         yield found

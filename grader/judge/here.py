@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 
 from grader.judge import replies
+from grader.judge.footprint import Footprint
 from grader.judge.replies import Answered, Loaded, Raised
 from grader.judge.submission import CheckProcess
 from grader.judge.verdict import Outcome, Verdict
@@ -57,3 +59,10 @@ class HereProcess(CheckProcess):
 
     def close(self) -> None:
         """Nothing to end."""
+
+    def renew(self) -> None:
+        """There is no other process."""
+
+    def watched(self) -> AbstractContextManager[Footprint]:
+        """Nobody looks: the memory of this process is the judge's as well."""
+        return nullcontext(Footprint())

@@ -130,10 +130,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Register marks; make a judge unless a command has brought one."""
     torch.set_num_threads(1)  # OpenMP's threads spin: beside a busy runner, two are many times slower than one
-    config.addinivalue_line(
-        "markers",
-        "needs_gpu(reason, gib=, capability=): skipped without a GPU like this",
-    )
+    config.addinivalue_line("markers", "needs_gpu(reason, gib=, capability=): skipped without a GPU like this")
     config.addinivalue_line("markers", "precision: this check's cases fail the next lower precision")
     if JUDGE not in config.stash:
         machine = Machine.here()
@@ -233,7 +230,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
                 current[1].renew()  # its CUDA context may be broken; after a crash or a timeout there is none any more
             if outcome.verdict is Verdict.OUT_OF_MEMORY and judge.servers.crowded:
                 outcome.verdict = Verdict.GRADER_ERROR
-                outcome.message = f"the GPU was not free: others held {judge.servers.used_before >> 20} MiB of it"
+                outcome.message = "the GPU was not free: others held much of its memory before the submission started"
         verdict = "" if judge.here else f"{outcome.verdict}; "
         text = f"{words_of(item)}\n{outcome}\n[{verdict}--seed {judge.seed_of(check_of(item) or '')}]"
         raise pytest.fail.Exception(text, pytrace=False) from None
@@ -331,10 +328,10 @@ def _process(request: pytest.FixtureRequest) -> CheckProcess:
         limit_s = entry.limit_s if entry else LIMIT_S
         folder = judge.submission.source if judge.here else judge.submission.folder
         problem, refusal = check.partition(".")[0], judge.refusal(check)
-        process = kind(judge.servers, folder, problem, limit_s, session.stash.get(KEPT, None), refusal)
-        if KEPT in session.stash:
-            session.stash[KEPT].forget()
+        if kept := session.stash.get(KEPT, None):
+            kept.forget()
             del session.stash[KEPT]
+        process = kind(judge.servers, folder, problem, limit_s, kept, refusal)
         session.stash[CURRENT] = (check, process)
     return session.stash[CURRENT][1]
 

@@ -16,14 +16,13 @@ from pathlib import Path
 
 from grader.judge.output import OutputPipe
 from grader.runner import protocol
-from grader.sandbox.levels import CannotStart, Device, Sandbox
+from grader.sandbox.levels import CACHE, SCRATCH, CannotStart, Device, Sandbox
 from grader.sandbox.limits import Limits, Watchdog, go_first, prefer
 from grader.sandbox.processes import descendants, inner_pid, kill_descendants
 
 START_LIMIT_S = 180.0  # torch from a cold disk
 SERVER_LIMIT_S = 20.0  # for the server itself to fork
 LOOK_LIMIT_S = 5.0  # for the server itself to look for a child
-KERNEL_CACHE = "/scratch/cache"  # in a sandbox
 END_LIMIT_S = 30.0  # for the kernel to end a killed sandbox; a process stuck in a driver cannot be killed
 
 
@@ -118,8 +117,8 @@ class RunnerServer:
     def _end_all(self) -> bool:
         """Let the first process of a sandbox end all others. Whether it could."""
         try:
-            kept = KERNEL_CACHE if self.device == "cuda" else ""  # compiling takes a second a kernel
-            message = {"verb": "end", "seconds": END_LIMIT_S, "kept": kept}
+            kept = f"{SCRATCH[0]}/{CACHE}" if self.device == "cuda" else ""  # compiling takes a second a kernel
+            message = {"verb": "end", "seconds": END_LIMIT_S, "scratch": SCRATCH, "kept": kept}
             protocol.send(self.control, message, deadline=time.monotonic() + LOOK_LIMIT_S)
             return self._hear(LOOK_LIMIT_S + END_LIMIT_S).get("clean") is True
         except (protocol.ConversationError, RunnerBroken):
@@ -151,11 +150,13 @@ class RunnerServer:
 
     def _kill_excess(self, what: str) -> None:
         """Kill children that take too much of `what`; a fork bomb, or full scratch folders, with the server."""
-        if self.process.poll() is None:
-            if what != "memory":
-                prefer(self.leader)  # or it waits for its turn behind all the others before it can die
+        if self.process.poll() is not None:
+            return
+        if what != "memory":
+            prefer(self.leader)  # or it waits for its turn behind all the others before it can die
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(self.leader, signal.SIGKILL)  # in a sandbox all others go with it, but only once it has gone
-            kill_descendants(self.leader)
+        kill_descendants(self.leader)
 
     def _seen_from_here(self, pid: int) -> int:
         """The child's number among the judge's processes."""

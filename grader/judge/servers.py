@@ -27,7 +27,7 @@ class Servers:
         self.slack = 1.0  # by how much this machine is slower than the one that limits were set on
         self.versions: dict[str, str] = {}  # of torch, triton and numpy, once a server is ready
         self.shares_memory: bool | None = None  # whether the runner can open the judge's device memory; None on a CPU
-        self.used_before = 0  # bytes of the GPU's memory that others use
+        self.used_before: int | None = None  # bytes of the GPU's memory that others use, before the first server
         self.unreturned_bytes = 0  # of the GPU's memory, some time after the last server has ended
         self._server: RunnerServer | None = None
         self._probed = False
@@ -41,7 +41,8 @@ class Servers:
         """The living server; a new one where there is none. Does not wait for it."""
         if self._server is None or not self._server.sound:
             self.close()
-            self.used_before = self._used_bytes() or 0
+            if self.used_before is None:  # once: what a submission has left behind is not others'
+                self.used_before = self._used_bytes() or 0
             self._server = RunnerServer(self.device, self.sandbox, self.gpu.uuid if self.gpu else "")
         return self._server
 
@@ -60,10 +61,10 @@ class Servers:
             return
         self._server.close()
         self._server = None
-        give_up = time.monotonic() + RETURN_LIMIT_S
-        while (used := self._used_bytes()) is not None and used > self.used_before + UNCOUNTED_BYTES:
+        before, give_up = self.used_before or 0, time.monotonic() + RETURN_LIMIT_S
+        while (used := self._used_bytes()) is not None and used > before + UNCOUNTED_BYTES:
             if time.monotonic() >= give_up:
-                self.unreturned_bytes = used - self.used_before
+                self.unreturned_bytes = used - before
                 return
             time.sleep(LOOK_EVERY_S)
 
@@ -71,17 +72,17 @@ class Servers:
         """Of the GPU's memory, by anybody; None without a GPU, or where nobody can tell."""
         if self.gpu is None:
             return None
-        from grader.sandbox.gpu import Gpu, GpuUnknown
+        from grader.sandbox.gpu import GpuUnknown, ManagedGpu
 
         try:
-            return Gpu(self.gpu.uuid).used_bytes()
+            return ManagedGpu(self.gpu.uuid).used_bytes()
         except GpuUnknown:
             return None
 
     @property
     def crowded(self) -> bool:
         """Whether others held much of the GPU's memory before: then running out of it is not the submission's fault."""
-        return self.gpu is not None and self.used_before > MOST_OF_OTHERS * self.gpu.memory_bytes
+        return self.gpu is not None and (self.used_before or 0) > MOST_OF_OTHERS * self.gpu.memory_bytes
 
     def _probe(self, server: RunnerServer) -> float:
         """Seconds that a small kernel of our own takes in a fresh child, and on the way whether CUDA IPC works."""

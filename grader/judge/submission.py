@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import torch
 from grader.closest import closest
 from grader.judge import replies
 from grader.judge.child import RunnerChild, payload_limit
-from grader.judge.footprint import of_gpu, of_process
+from grader.judge.footprint import Footprint, of_gpu, of_process
 from grader.judge.output import clean
 from grader.judge.parcel import Parcel
 from grader.judge.replies import Access, Answered, Entry, LargeEntry, Loaded, Operator, OtherEntry, Raised, TensorEntry
@@ -133,9 +134,16 @@ class CheckProcess:
             self.child.end()
 
     def renew(self) -> None:
-        """End the child, so that the next call has a new one; what it printed is kept."""
+        """End the child, so that the next call has a new one. What it printed is lost unless it was told."""
         self.close()
         self.child, self.functions, self.fresh = None, (), True
+
+    def watched(self) -> AbstractContextManager[Footprint]:
+        """Look at the memory of its child, or at that of its GPU."""
+        assert self.child
+        if gpu := self.servers.gpu:
+            return of_gpu(gpu.uuid)
+        return of_process(self.child.line.process, self.child.server.leader)
 
     def hand_over(self) -> RunnerChild | None:
         """The child for another check of the same problem, unless it has failed."""
@@ -243,9 +251,7 @@ class Function:
         """
         self.process.renew()
         self._answers(Call(after, options))
-        child, gpu = self.process.child, self.process.servers.gpu
-        assert child
-        with of_gpu(gpu.uuid) if gpu else of_process(child.line.process, child.server.leader) as taken:
+        with self.process.watched() as taken:
             results = self._answers(Call(arguments, options))
         storages = {value.untyped_storage().data_ptr(): value.untyped_storage().nbytes() for value in arguments}
         return results, taken.bytes - sum(storages.values())
@@ -269,8 +275,8 @@ class Function:
         **options: Option,
     ) -> tuple[Result, ...]:
         """Call it twice, then go backward from `gradient` through the first call: the gradient of each argument."""
-        self._answers(Call(tuple(first), options, keeps_graph=True))
-        return tuple(self._answers(Call(tuple(second), options, gradient, late=True)).gradients)
+        self._answers(Call(first, options, keeps_graph=True))
+        return tuple(self._answers(Call(second, options, gradient, late=True)).gradients)
 
     def exception(
         self, *arguments: torch.Tensor, elsewhere: torch.Tensor | None = None, **options: Option

@@ -19,7 +19,6 @@ import warnings
 from typing import Any
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36  # linux/prctl.h
-SCRATCH = ("/scratch", "/dev/shm")  # of a sandbox
 CONNECTION_LOST = os.EX_IOERR  # exit status of a child that can no longer speak: the judge hung up, or the student did
 
 
@@ -70,7 +69,7 @@ def serve(control: socket.socket) -> None:
         elif message["verb"] == "wait":
             protocol.send(control, {"ended": wait(message["pid"], message["seconds"])})
         else:
-            protocol.send(control, {"clean": end(message["seconds"], message["kept"])})
+            protocol.send(control, {"clean": end(message["seconds"], message["scratch"], message["kept"])})
 
 
 def be_a_child(conversation: int, output: int, errors: int) -> None:
@@ -99,8 +98,8 @@ def be_a_child(conversation: int, output: int, errors: int) -> None:
         os._exit(CONNECTION_LOST)
 
 
-def end(seconds: float, kept: str) -> bool:
-    """Kill every other process of this sandbox and empty its scratch folders but for one; whether nothing else is left.
+def end(seconds: float, scratch: list[str], kept: str) -> bool:
+    """Kill every other process of this sandbox and empty its scratch but for what is kept; whether that is all.
 
     As its first process only. One call reaches all, also those that fork all the time, which no list of processes does.
     """
@@ -109,13 +108,13 @@ def end(seconds: float, kept: str) -> bool:
     wait(0, seconds)
     if sum(map(str.isdigit, os.listdir("/proc"))) > 1:
         return False
-    for folder in SCRATCH:
+    for folder in scratch:
         os.chmod(folder, 0o1777)
         for entry in os.scandir(folder):
             remove = shutil.rmtree if entry.is_dir(follow_symlinks=False) else os.unlink
             with contextlib.suppress(OSError):
                 remove(entry.path) if entry.path != kept else None
-    return [entry.path for folder in SCRATCH for entry in os.scandir(folder)] in ([], [kept])
+    return [entry.path for folder in scratch for entry in os.scandir(folder)] in ([], [kept])
 
 
 def wait(pid: int, seconds: float) -> dict[str, Any] | None:

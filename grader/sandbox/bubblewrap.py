@@ -15,12 +15,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from grader.sandbox.levels import RUNNER_FOLDER, CannotStart, Device, Level, environment, runner_command
+from grader.sandbox.levels import RUNNER_FOLDER, SCRATCH, CannotStart, Device, Level, environment, runner_command
 from grader.sandbox.seccomp import program
 
 PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
 SCRATCH_BYTES = SHM_BYTES = 1 << 30  # each; the caches of a GPU's compiler need some hundred MB of the first
-SUBMISSION, RUNNER, HOME = "/submission", "/runner", "/scratch"
+SUBMISSION, RUNNER, HOME = "/submission", "/runner", SCRATCH[0]
 SYSTEM_FOLDERS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")  # links into /usr, or folders
 FILES_OF_ETC = ("/etc/ld.so.cache", "/etc/alternatives")  # where libraries are, and which compiler `cc` is
 PACKAGES = ("torch", "triton", "numpy")
@@ -122,9 +122,9 @@ def bwrap_path() -> str:
 
 def gpu_nodes(gpu: str) -> list[str]:
     """The device nodes of the granted GPU. Raises `CannotStart` where they are unknown."""
-    from grader.sandbox.gpu import Gpu
+    from grader.sandbox.gpu import ManagedGpu
 
-    return Gpu(gpu).nodes()
+    return ManagedGpu(gpu).nodes()
 
 
 def recipe(tree: Path, device: Device, gpu: str = "", nodes: Sequence[str] = ()) -> Iterator[str]:

@@ -19,7 +19,7 @@ class GpuUnknown(CannotStart):
     """The library is missing, or does not know this GPU or what was asked of it."""
 
 
-class Gpu:
+class ManagedGpu:
     """A GPU as the library sees it. Everything here raises `GpuUnknown`."""
 
     def __init__(self, uuid: str) -> None:

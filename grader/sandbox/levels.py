@@ -13,6 +13,8 @@ from typing import Literal, Protocol
 RUNNER_FOLDER = Path(__file__).resolve().parent.parent / "runner"
 Device = Literal["cpu", "cuda"]
 Level = Literal["none", "bwrap"]
+SCRATCH = ("/scratch", "/dev/shm")  # in a sandbox, the only folders that can be written
+CACHE = "cache"  # below the first of them: compiled kernels
 GPU_VARIABLES = ("LD_LIBRARY_PATH", "TRITON_LIBCUDA_PATH")  # where the driver's libraries are, if nowhere usual
 
 
@@ -75,7 +77,7 @@ def runner_command(folder: str, control: int, device: Device) -> list[str]:
 
 def environment(device: Device, gpu: str, home: str) -> dict[str, str]:
     """All that a submission sees of the environment, but for `PATH`."""
-    cache = f"{home}/cache"
+    cache = f"{home}/{CACHE}"
     common = {
         "HOME": home, "TMPDIR": home, "USER": "runner", "LANG": "C.UTF-8", "XDG_CACHE_HOME": cache,
         "TRITON_CACHE_DIR": f"{cache}/triton", "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor", "OMP_NUM_THREADS": "1",

@@ -14,13 +14,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader.sandbox.levels import Device, Level
+from grader.sandbox.levels import SCRATCH, Device, Level
 from grader.sandbox.processes import descendants
 
 GIB = 1 << 30
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 LEAST_MEMORY = {"cpu": 4 * GIB, "cuda": 24 * GIB}  # on a GPU the largest inputs pass through the runner's memory
-LOOK_EVERY_S, LOOK_LEAST_S = 0.1, 1.0
+LOOK_EVERY_S, LOOK_AT_LEAST_EVERY_S = 0.1, 1.0
 RESERVE_BYTES = GIB // 2  # of the machine's memory, which nobody may take
 SHARE_OF_TIME = 0.05  # that looking may take where it is slow, with thousands of processes on the machine
 BEFORE_ALL_OTHERS, BEHIND_THE_JUDGE = -20, 10  # of nice: a tenth of the processor, where somebody else wants it
@@ -94,7 +94,7 @@ class Watchdog:
         while not self._over.wait(pause_s):
             start = time.monotonic()
             excess = self._look()
-            pause_s = min(max(LOOK_EVERY_S, (time.monotonic() - start) / SHARE_OF_TIME), LOOK_LEAST_S)
+            pause_s = min(max(LOOK_EVERY_S, (time.monotonic() - start) / SHARE_OF_TIME), LOOK_AT_LEAST_EVERY_S)
             if excess:
                 self.excess = excess
                 self.kill(excess)
@@ -137,8 +137,8 @@ def _files_in_scratch(pid: int) -> int:
     """How many files there are in the scratch folders that a confined process sees."""
     found = 0
     with contextlib.suppress(OSError):
-        for folder in ("scratch", "dev/shm"):  # without a sandbox, there is no such folder in the root
-            there = os.statvfs(f"/proc/{pid}/root/{folder}")
+        for folder in SCRATCH:  # without a sandbox, the root has no such folder
+            there = os.statvfs(f"/proc/{pid}/root{folder}")
             found += there.f_files - there.f_ffree
     return found
 

@@ -1,5 +1,6 @@
 """What the grader's own tests share: one runner's server for the whole session, and a way to grade a folder."""
 
+import gc
 import json
 import shutil
 import textwrap
@@ -34,6 +35,15 @@ class Silent:
     def planned(self, checks: Sequence[str]) -> None: ...
     def started(self, check: str) -> None: ...
     def finished(self, case: CaseResult) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def short_collections() -> Iterator[None]:
+    """Each grading ends with full collections of garbage, a quarter of a second each: what is here already is none."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")

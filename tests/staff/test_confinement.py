@@ -83,10 +83,10 @@ def outcome_inside(servers: Servers, body: str) -> Outcome | Raised:
 
 def minor(servers: Servers) -> int:
     """The number in the name of the GPU's device node."""
-    from grader.sandbox.gpu import Gpu
+    from grader.sandbox.gpu import ManagedGpu
 
     assert servers.gpu
-    return int(Gpu(servers.gpu.uuid).nodes()[-1].removeprefix("/dev/nvidia"))
+    return int(ManagedGpu(servers.gpu.uuid).nodes()[-1].removeprefix("/dev/nvidia"))
 
 
 # Files

@@ -4,8 +4,6 @@ Each folder below `submissions/` has the modules it is about and an `expect.yaml
 with the submissions that show it, or a reason why none does.
 """
 
-import gc
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +25,7 @@ MUTANTS = {
 }
 ROWS = [row for rows in COVERAGE.values() for row in rows]
 
-pytestmark = pytest.mark.corpus
+pytestmark = [pytest.mark.corpus, pytest.mark.usefixtures("short_collections")]
 
 
 @dataclass(frozen=True)
@@ -48,15 +46,6 @@ class Expectation:
         fields = yaml.safe_load((folder / "expect.yaml").read_text())
         on_gpu = fields.pop("on_gpu", {})
         return cls(**(fields | on_gpu if device == "cuda" else fields))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def short_collections() -> Iterator[None]:
-    """Each grading ends with a collection of garbage: what is here already is none."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.mark.parametrize("folder", WRONG, ids=lambda folder: folder.name)

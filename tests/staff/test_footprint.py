@@ -9,7 +9,24 @@ from grader.judge.submission import CheckProcess, Submission
 
 MIB = 1 << 20
 COLUMNS = 256
-BLOCKS = 24 * MIB  # that the driver, or the C library, gives out at once
+# PyTorch takes a GPU's memory in blocks of 2 MiB for small tensors and 20 MiB for others; a heap grows by less.
+BLOCKS, SMALL_BLOCKS = 24 * MIB, 4 * MIB
+
+
+def footprint(servers: Servers, body: str, size: int, after: int) -> tuple[torch.Tensor, int]:
+    """The answer of a gelu with this body for `size` elements, after a call with `after`, and what it took in bytes."""
+    tree = servers.sandbox.tree
+    (tree / "gelu.py").write_text(f"import os, time\n\nimport torch\n\n\ndef gelu(x):\n    {body}\n")
+    process, generator = CheckProcess(servers, tree, "gelu", 60.0), torch.Generator().manual_seed(0)
+    x, before = (Input((elements,)).draw(generator) for elements in (size, after))
+    try:
+        results, taken = Submission(process).gelu.footprint(x, after=(before,))
+    finally:
+        process.close()
+    return results.answer.plain(), taken
+
+
+SMALL, LARGE = 4096, 1 << 18  # elements: the larger input has 1 MiB
 
 
 @pytest.mark.parametrize(
@@ -22,61 +39,38 @@ BLOCKS = 24 * MIB  # that the driver, or the C library, gives out at once
     ids=["the answer only", "a matrix in between", "two matrices in between"],
 )
 def test_what_a_call_holds_at_once_is_counted(confined: Servers, body: str, matrices: int) -> None:
-    tree = confined.sandbox.tree
-    (tree / "gelu.py").write_text(f"import torch\n\n\ndef gelu(x):\n    {body}\n")
-    process = CheckProcess(confined, tree, "gelu", 60.0)
-    generator = torch.Generator().manual_seed(0)
-    small, large = Input((4096,)).draw(generator), Input((1 << 18,)).draw(generator)
-    try:
-        results, taken = Submission(process).gelu.footprint(large, after=(small,))
-    finally:
-        process.close()
-    assert results.answer.plain().shape == large.shape
-    expected = large.nbytes * (1 + matrices * COLUMNS)
-    assert expected - 4 * MIB < taken < expected + BLOCKS, (expected, taken)
+    answer, taken = footprint(confined, body, LARGE, after=SMALL)
+    assert answer.shape == (LARGE,)
+    expected = 4 * LARGE * (1 + matrices * COLUMNS)
+    assert expected - SMALL_BLOCKS < taken < expected + BLOCKS, (expected, taken)
 
 
-def test_what_was_freed_in_a_call_counts_and_what_was_freed_before_does_not(confined: Servers) -> None:
-    tree = confined.sandbox.tree
-    (tree / "gelu.py").write_text(
-        "import torch\n\n\ndef gelu(x):\n    rows = 1 << 18 if x.numel() < 5000 else 1\n"
-        "    torch.ones(rows, 256, device=x.device)\n    return x + 1\n"
-    )
-    process = CheckProcess(confined, tree, "gelu", 60.0)
-    generator = torch.Generator().manual_seed(0)
-    small, large = Input((4096,)).draw(generator), Input((1 << 18,)).draw(generator)
-    try:
-        if confined.device == "cpu":  # on a GPU, PyTorch keeps what was freed
-            _, taken = Submission(process).gelu.footprint(large, after=(small,))
-            assert taken < large.nbytes + BLOCKS
-        _, taken = Submission(process).gelu.footprint(small, after=(large,))
-        assert taken > 256 * MIB - 2 * MIB
-    finally:
-        process.close()
+TAKES = "torch.ones(1 << 18, 256, device=x.device)"  # 256 MiB, freed at once
+
+
+def test_what_was_freed_in_a_call_counts(confined: Servers) -> None:
+    _, taken = footprint(confined, f"x.numel() > 5000 and {TAKES}\n    return x + 1", LARGE, after=SMALL)
+    assert taken > 256 * MIB - SMALL_BLOCKS
+
+
+def test_what_was_freed_before_a_call_does_not_count(confined: Servers) -> None:
+    if confined.device == "cuda":
+        pytest.skip("needs a machine without a GPU: there, PyTorch keeps what was freed")
+    _, taken = footprint(confined, f"x.numel() < 5000 and {TAKES}\n    return x + 1", LARGE, after=SMALL)
+    assert taken < 4 * LARGE + BLOCKS
 
 
 @pytest.mark.parametrize(
     "hiding",
     [
-        "open('/proc/self/clear_refs', 'w').write('5')",
-        "pipe = os.pipe()\n    if not os.fork():\n        held = torch.ones(1 << 18, 256)\n        time.sleep(0.3)\n"
-        "        os._exit(0)\n    os.wait()",
+        f"held = {TAKES}\n        del held\n        open('/proc/self/clear_refs', 'w').write('5')",
+        f"if not os.fork():\n            held = {TAKES}\n            time.sleep(0.3)\n            os._exit(0)\n"
+        "        os.wait()",
     ],
     ids=["by resetting the mark", "in another process"],
 )
 def test_memory_cannot_be_hidden_on_a_cpu(confined: Servers, hiding: str) -> None:
     if confined.device == "cuda":
         pytest.skip("needs a machine without a GPU")
-    tree = confined.sandbox.tree
-    (tree / "gelu.py").write_text(
-        "import os, time\n\nimport torch\n\n\ndef gelu(x):\n    if x.numel() > 5000:\n"
-        f"        held = torch.ones(1 << 18, 256)\n        del held\n    {hiding}\n    return x + 1\n"
-    )
-    process = CheckProcess(confined, tree, "gelu", 60.0)
-    generator = torch.Generator().manual_seed(0)
-    small, large = Input((4096,)).draw(generator), Input((1 << 18,)).draw(generator)
-    try:
-        _, taken = Submission(process).gelu.footprint(large, after=(small,))
-    finally:
-        process.close()
+    _, taken = footprint(confined, f"if x.numel() > 5000:\n        {hiding}\n    return x + 1", LARGE, after=SMALL)
     assert taken > 200 * MIB

@@ -14,7 +14,7 @@ from grader.judge.servers import Servers
 from grader.judge.verdict import Verdict
 from grader.result import Result
 from grader.rubric import Rubric
-from grader.sandbox.gpu import Gpu
+from grader.sandbox.gpu import ManagedGpu
 
 from .conftest import ROOT, Silent, seen_inside, submitted
 
@@ -78,7 +78,7 @@ def test_only_the_granted_gpu_has_a_node_inside(confined: Servers) -> None:
         confined, confined.sandbox.tree, "return ['/dev/' + name for name in os.listdir('/dev') if 'nvidia' in name]"
     )
     assert confined.gpu
-    assert sorted(found) == sorted(Gpu(confined.gpu.uuid).nodes())
+    assert sorted(found) == sorted(ManagedGpu(confined.gpu.uuid).nodes())
 
 
 def test_a_broken_context_fails_its_check_and_leaves_the_next_problem_well(grade_body: GradeBody) -> None:
@@ -117,7 +117,7 @@ def test_the_gpu_has_its_memory_back_after_a_submission_that_took_much_and_was_k
 
     taking = "import torch\nreturn torch.ones(8 << 30, dtype=torch.uint8, device=x.device).numel()"
     servers = Servers.on(Machine.here(), Bubblewrap(tmp_path.resolve()))
-    gpu = Gpu(servers.gpu.uuid)
+    gpu = ManagedGpu(servers.gpu.uuid)
     before = gpu.used_bytes()
     assert seen_inside(servers, tmp_path, taking) == 8 << 30
     servers.close()

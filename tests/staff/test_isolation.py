@@ -5,7 +5,6 @@ unconfined runner, and by a confined one.
 A bad module that harms proves first that its parent is a runner, and ends by itself.
 """
 
-import gc
 import importlib.util
 import os
 import py_compile
@@ -13,7 +12,6 @@ import shutil
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,6 +26,8 @@ from grader.rubric import LIMIT_S, Rubric
 from grader.sandbox.processes import descendants
 
 from .conftest import ROOT, Silent, submitted
+
+pytestmark = pytest.mark.usefixtures("short_collections")
 
 BAD, GOOD = "gelu.shapes", "softmax.dimensions"
 SHORT_S = 0.6  # a limit for what never ends
@@ -47,14 +47,6 @@ def calling(body: str, before: str = "") -> str:
     """A module whose gelu runs these lines and then gives the right answer, unless they have left."""
     lines = textwrap.indent(textwrap.dedent(body).strip("\n"), "    ")
     return f"{HEAD}\n{textwrap.dedent(before)}\n\ndef gelu(x):\n{lines}\n    return right(x)\n"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def few_objects_to_collect() -> Iterator[None]:
-    """Each run of pytest inside ends with full garbage collections: a quarter of a second each with torch imported."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 class Bad:

@@ -1,8 +1,6 @@
 """Mutants: a solution with one fault each is caught by the check that is named for it, and by what it says."""
 
-import gc
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +12,7 @@ from grader.rubric import Rubric, Visibility
 
 from .conftest import ROOT, STAFF
 
-pytestmark = pytest.mark.corpus
+pytestmark = [pytest.mark.corpus, pytest.mark.usefixtures("short_collections")]
 
 REFUSED = {Verdict.FAIL, Verdict.CRASH, Verdict.OUT_OF_MEMORY, Verdict.TIMEOUT}
 
@@ -48,15 +46,6 @@ class Mutant:
 
 FILES = sorted((STAFF / "mutants").glob("*.yaml"))
 MUTANTS = [Mutant(**fields) for file in FILES for fields in yaml.safe_load(file.read_text())]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def short_collections() -> Iterator[None]:
-    """Each grading ends with a collection of garbage: what is here already is none."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)

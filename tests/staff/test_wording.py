@@ -1,8 +1,14 @@
 """Errors whose own text does not say what to do: each is met as a student meets it, and told why."""
 
+from types import SimpleNamespace
+
 import pytest
 
+from grader.doctor import Gpu
+from grader.judge import servers as servers_module
+from grader.judge.plugin import _lacking
 from grader.judge.replies import Raised
+from grader.judge.servers import Servers
 from grader.judge.verdict import Verdict
 from grader.judge.wording import KNOWN_ERRORS, raised_outcome
 from grader.rubric_files import ALL_LIMIT_S
@@ -163,3 +169,49 @@ def test_what_nobody_has_explained_is_left_as_it_is():
         )
     )  # fmt: skip
     assert (outcome.message, outcome.why, outcome.hint) == (f"ValueError: {said}", "", "")
+
+
+H100 = Gpu("NVIDIA H100", (9, 0), shared_bytes=232_448, memory_bytes=80 << 30)
+T4 = Gpu("Tesla T4", (7, 5), shared_bytes=65_536, memory_bytes=16 << 30)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "needs", "said"),
+    [
+        (None, {}, "needs a GPU: a CPU has no streams"),
+        (T4, {"gib": 24}, "needs a GPU with 24 GiB of memory"),
+        (T4, {"capability": (8, 0)}, "needs a GPU of capability 8.0"),
+        (T4, {}, None),
+        (H100, {"gib": 24, "capability": (8, 0)}, None),
+    ],
+)
+def test_what_a_machine_lacks_is_the_reason_of_a_skip(gpu, needs, said):
+    assert _lacking(gpu, pytest.mark.needs_gpu("a CPU has no streams", **needs).mark) == said
+
+
+def test_no_memory_on_a_gpu_that_others_fill_is_the_graders_fault(grade, servers, tmp_path, monkeypatch):
+    (tmp_path / "gelu.py").write_text("import torch\n\n\ndef gelu(x):\n    raise torch.OutOfMemoryError('CUDA')\n")
+    assert grade(tmp_path, "gelu.large_values").checks[0].verdict == "out_of_memory"
+    monkeypatch.setattr(Servers, "crowded", True)
+    [check] = grade(tmp_path, "gelu.large_values").checks
+    assert (check.verdict, check.score, check.runs) == ("grader_error", None, 2)
+    assert "others held much of its memory" in check.message
+
+
+@pytest.mark.parametrize(("used", "crowded"), [(19 << 30, False), (21 << 30, True)])
+def test_a_gpu_is_crowded_where_others_hold_a_quarter_of_it(used, crowded):
+    servers = Servers(H100)
+    assert not servers.crowded
+    servers.used_before = used
+    assert servers.crowded is crowded
+
+
+@pytest.mark.parametrize(("used", "unreturned"), [(5 << 30, 4 << 30), (1 << 30, 0)])
+def test_memory_that_a_gpu_does_not_get_back_is_told(monkeypatch, used, unreturned):
+    monkeypatch.setattr(servers_module, "RETURN_LIMIT_S", 0.05)
+    servers = Servers(H100)
+    servers._server = SimpleNamespace(close=lambda: None)
+    servers.used_before = 1 << 30
+    monkeypatch.setattr(servers, "_used_bytes", lambda: used)
+    servers.close()
+    assert servers.unreturned_bytes == unreturned

@@ -81,10 +81,13 @@ class Output:
         if self.padding:
             extra = -s.shape[-1] % self.padding
             s = torch.nn.functional.pad(s, (0, extra))
-        power = torch.exp(s.float())
-        weights = torch.softmax(s, dim=-1) if self.stable else (power / power.sum(-1, keepdim=True)).double()
-        weights = weights[..., : k.shape[-2]]
-        return weights @ heads_like(v, q).double()
+        v = heads_like(v, q)
+        if (
+            not self.stable
+        ):  # where the sum overflows, but no single weight, 0 or NaN: so by the kernel's order of steps
+            power = torch.exp(s.float())
+            return (power[..., : k.shape[-2]] @ v.float() / power.sum(-1, keepdim=True)).double()
+        return torch.softmax(s, dim=-1)[..., : k.shape[-2]] @ v.double()
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ so zeros would pass. With `scale` the root mean square of the reference over a g
     rms       ‖got − ref‖ ÷ ‖ref‖ per group, the worst counts           finds lower precision in float32
     max       largest |got − ref| ÷ max(|ref|, scale)                   finds single wrong elements
     disagree  share of elements that are not the reference rounded      finds half precision inside a kernel
-              to the answer's dtype (16-bit answers only)               whose output is rounded anyway
+              to the answer's dtype (16-bit answers only);              whose output is rounded anyway
+              between two numbers, either is right
 
 `tests/staff/test_tolerances.py` proves each: right implementations stay under every limit, and zeros,
 constants, single moved elements and the next lower precision do not.
@@ -26,6 +27,9 @@ ROUNDOFF = {torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.
 # float16 numbers under 6.1e-5 are 2^-24 apart, so rounding alone moves them by up to 2^-25.
 SUBNORMAL_ROUNDING = {torch.float16: 2.0**-25}
 
+# A right kernel computes in float32, and ends within this part of a roundoff of float64. A reference that is as close
+# to the middle between two numbers may be rounded to either: a row may have a few values only, and all be so.
+UNDECIDED = 1 / 8
 
 Group = Literal["row", "matrix", "tensor"]  # what has a size of its own: an answer's errors are relative to it
 TRAILING = {"row": 1, "matrix": 2}  # dimensions
@@ -85,10 +89,11 @@ def measure(
     floor = SUBNORMAL_ROUNDING.get(got.dtype, 0.0)
     relative = _ratio((difference - floor).clamp(min=0), torch.maximum(ref.abs(), scale))
     rms = _ratio(difference.square().mean(dim=groups, keepdim=True).sqrt() if got.dim() else difference, scale)
+    nearest = torch.where(finite, (rounded.double() - ref).abs(), 0.0) + UNDECIDED * ROUNDOFF[got.dtype] * ref.abs()
     return Errors(
         max=float(relative.max()),
         rms=float(rms.max()),
-        disagree=_disagreement((got != rounded) & finite, tolerance),
+        disagree=_disagreement((difference > nearest) & finite, tolerance),
         wrong=misplaced | (relative > tolerance.max),
     )
 

@@ -290,6 +290,16 @@ def test_where_the_reference_is_zero_only_zero_is_right():
     assert refused(torch.full((10,), 1e-30), expected)
 
 
+@pytest.mark.parametrize(("columns", "right"), [(1364, {1537, 1538}), (1608, {1304}), (2013, {1042})])
+def test_a_row_of_equal_elements_between_two_numbers_may_be_rounded_to_either(columns, right):
+    """1/n in units of 2^-21, the distance of float16 numbers there: 1537.501 for 1364, 1304.199, 1041.804."""
+    x = torch.zeros(1, columns, dtype=torch.float16)
+    expected = softmax_reference.softmax(x)
+    below = math.floor(2**21 / columns)
+    accepted = {units for units in (below, below + 1) if not refused(torch.full_like(x, units * 2.0**-21), expected)}
+    assert accepted == right
+
+
 # Right implementations, independent of the reference and of each other: float32 inside, rounded at the end.
 
 

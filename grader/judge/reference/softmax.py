@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from grader.judge.expected import Expected, Formula, Mistake
-from grader.judge.tolerance import ROUNDOFF, Tolerance
+from grader.judge.tolerance import ROUNDOFF, UNDECIDED, Tolerance
 
 # Derivation. float32: right kernels have rms 5e-7 up to 8192 columns and 4e-6 at 65 536 (the order of the sum);
 # with a float16 sum 6e-4 and more. 16 bits: right kernels differ from the rounded reference in 0.01 % of
@@ -126,11 +126,16 @@ MISTAKES = (
 def softmax(x: torch.Tensor) -> Expected:
     """The right answer of `softmax(x)`."""
     tolerance = TOLERANCES[x.dtype]
+    # exp2(x·log2(e) − m·log2(e)) is right, too, and rounds both products by half a unit of their last place in float32.
+    largest = float(torch.where(x.isfinite(), x, 0).abs().max()) if x.numel() else 0.0
+    rounded = 2 * ROUNDOFF[torch.float32] * largest
+    tolerance = replace(tolerance, max=tolerance.max + 2 * rounded)
     if tolerance.rms is not None:
-        # exp2(x·log2(e) − m·log2(e)) is right, too, and rounds x·log2(e) by half a unit of |x|'s last place.
-        rounded = ROUNDOFF[x.dtype] * 2 * float(torch.where(x.isfinite(), x, 0).abs().max()) if x.numel() else 0.0
-        rms = (tolerance.rms if x.shape[-1] <= LONG_ROW else LONG_ROW_RMS) + rounded
-        tolerance = replace(tolerance, rms=rms, max=tolerance.max + 2 * rounded)
+        tolerance = replace(tolerance, rms=(tolerance.rms if x.shape[-1] <= LONG_ROW else LONG_ROW_RMS) + rounded)
+    if tolerance.disagree is not None:
+        # Numbers of a dtype are at least one roundoff apart, so a shift by a part of it moves at most that part over.
+        shifted = max(rounded / ROUNDOFF[x.dtype] - UNDECIDED, 0.0)
+        tolerance = replace(tolerance, disagree=tolerance.disagree + shifted)
     return Expected.of(_softmax, x, tolerance=tolerance, group="row", mistakes=MISTAKES)
 
 

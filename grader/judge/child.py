@@ -44,32 +44,58 @@ class RunnerChild:
 
     def request(
         self, header: dict[str, object], parts: Sequence[memoryview] = (), limit_s: float = 20.0, of_s: float = 20.0
-    ) -> tuple[replies.Loaded | replies.Answered | replies.Raised, bytearray]:
+    ) -> tuple[replies.Reply, bytearray]:
         """Send one message and wait for its reply, for `limit_s` of the `of_s` that the child has in all.
 
         Raises `Outcome` (crash or timeout) and ends the child.
         """
+        deadline = time.monotonic() + limit_s
+        self.ask(header, parts, deadline, of_s)
+        return self.hear(payload_limit(parts), deadline, of_s)
+
+    def ask(self, header: dict[str, object], parts: Sequence[memoryview], deadline: float, of_s: float) -> None:
+        """Send one message that is due a reply. Raises as `request` does."""
         if self.failure:
             raise self.failure.with_traceback(None)  # or it would grow, and keep each case's tensors alive
         self.requests += 1
         self.folder = str(header.get("folder", self.folder))
-        deadline = time.monotonic() + limit_s
         try:
             self._refuse_early_words()
             protocol.send(self.line.conversation, {"number": self.requests, **header}, parts, deadline)
+            return
+        except protocol.ConversationError as error:
+            outcome = self._outcome_of(error, of_s)
+        raise outcome  # from here, or its context would keep the payload alive
+
+    def tell(self, header: dict[str, object], parts: Sequence[memoryview], deadline: float, of_s: float) -> None:
+        """Send one message on the way, that belongs to the last one asked. Raises as `request` does."""
+        try:
+            protocol.send(self.line.conversation, header, parts, deadline)
+            return
+        except protocol.ConversationError as error:
+            outcome = self._outcome_of(error, of_s)
+        raise outcome
+
+    def hear(self, limit_bytes: int, deadline: float, of_s: float) -> tuple[replies.Reply, bytearray]:
+        """The next message, about what was asked last, with a payload of at most so many bytes. Raises as `request`."""
+        try:
             self._await_words(deadline)
-            reply_header, payload = protocol.receive(self.line.conversation, payload_limit(parts), deadline)
-            reply = replies.parse(reply_header)
+            header, payload = protocol.receive(self.line.conversation, limit_bytes, deadline)
+            reply = replies.parse(header)
             if reply.number != self.requests:
                 raise protocol.Malformed("a reply to another request")
             return reply, payload
-        except protocol.Late:
-            outcome = self._fail(self._overdue(of_s))
-        except protocol.Closed:
-            outcome = self._fail(self._obituary())
-        except protocol.Malformed as error:
-            outcome = self.malformed(str(error))
-        raise outcome  # from here, or its context would keep the payload alive
+        except protocol.ConversationError as error:
+            outcome = self._outcome_of(error, of_s)
+        raise outcome
+
+    def _outcome_of(self, error: protocol.ConversationError, of_s: float) -> Outcome:
+        """End the child, which can no longer be spoken with: what that means."""
+        if isinstance(error, protocol.Late):
+            return self.overdue(of_s)
+        if isinstance(error, protocol.Closed):
+            return self._fail(self._obituary())
+        return self.malformed(str(error))
 
     def malformed(self, what: str) -> Outcome:
         """The verdict on a reply that is none, to be raised."""
@@ -97,6 +123,16 @@ class RunnerChild:
         patience_s = 0.2 if self.closed else 0.02
         errors = STACK.split(self.line.errors.text(patience_s))[0]
         return "\n".join(text for text in (self.line.output.text(patience_s), errors) if text.strip())
+
+    def look(self) -> None:
+        """Raise as `request` does if the process has ended, though somebody else still holds its connection."""
+        self.ended = self.server.how_ended(self.line.pid, 0)
+        if self.ended:
+            raise self._fail(self._obituary())
+
+    def overdue(self, of_s: float) -> Outcome:
+        """End the child, whose time is over: the verdict, to be raised."""
+        return self._fail(self._overdue(of_s))
 
     def _refuse_early_words(self) -> None:
         if self._peek(0):

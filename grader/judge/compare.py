@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from grader.judge.causes import Cause, Evidence, likely_cause
-from grader.judge.expected import Expected
+from grader.judge.expected import LIKE_X, Expected
 from grader.judge.output import clean
 from grader.judge.replies import Raised
 from grader.judge.submission import Result
@@ -15,12 +17,16 @@ from grader.judge.wording import raised_outcome
 
 
 def assert_matches(
-    result: Result, expected: Expected, previous: Expected | None = None, cause: Cause | None = None
+    result: Result,
+    expected: Expected,
+    previous: Expected | None = None,
+    cause: Cause | None = None,
+    find: Callable[[Evidence], Cause | None] = likely_cause,
 ) -> None:
     """Hold a result against the reference: form first, then every element.
 
     `previous` is the right answer of the call before, so that a stale answer can be told. `cause` is given where the
-    check itself tells why an answer is wrong, because everything else was right a moment ago.
+    check itself tells why an answer is wrong, because everything else was right a moment ago; else `find` looks for it.
     """
     got = result.plain()
     _assert_form(result, got, expected)
@@ -28,12 +34,12 @@ def assert_matches(
     if errors.within(expected.tolerance):
         return
     stale = previous.values if previous and previous.values.shape == got.shape else None
-    cause = cause or likely_cause(Evidence(got, expected, errors, result.accesses, stale))
+    cause = cause or find(Evidence(got, expected, errors, result.accesses, stale))
     raise Outcome(
         Verdict.FAIL,
         _what_is_wrong(result.name, got, expected, errors),
         cause.why if cause else "",
-        cause.hint if cause else "compute the first wrong element by hand, and print the kernel's steps for it",
+        cause.hint if cause else expected.advice,
         cause=cause.name if cause else None,
         where=cause.where if cause else None,
     )
@@ -97,7 +103,7 @@ def _what_is_wrong(name: str, got: torch.Tensor, expected: Expected, errors: Err
         verb = "are" if count > 1 and got.numel() > 1 else "is"
         place = f", the first at {list(index)}" if got.numel() > 1 else ""
         values = f"got {float(got[index]):.7g}, expected {float(expected.values[index].to(got.dtype)):.7g}"
-        if expected.group == "tensor" and len(expected.arguments) == 1:
+        if expected.group == "tensor" and len(expected.arguments) == 1 and expected.form == LIKE_X:
             values += f" for x = {float(expected.arguments[0][index]):.7g}"
         return f"{of} {verb} wrong{place}: {values}"
     if expected.tolerance.rms is not None and errors.rms > expected.tolerance.rms:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -37,6 +37,7 @@ class Expected:
     mistakes: tuple[Mistake, ...] = ()
     least_scale: float = 0.0  # what errors are relative to where answers are smaller: see `measure`
     form: str = LIKE_X  # what a result looks like, and how to allocate it
+    advice: str = "compute the first wrong element by hand, and print the kernel's steps for it"  # if no cause is found
 
     @classmethod
     def of(
@@ -49,10 +50,12 @@ class Expected:
         least_scale: float = 0.0,
         form: str = LIKE_X,
         dtype: torch.dtype | None = None,
+        advice: str | None = None,
     ) -> Expected:
         """Compute the answer for these arguments; its dtype is the first argument's, unless one is given."""
         values, dtype = formula(*arguments), dtype or arguments[0].dtype
-        return cls(formula, arguments, values, dtype, tolerance, group, mistakes, least_scale, form)
+        found = cls(formula, arguments, values, dtype, tolerance, group, mistakes, least_scale, form)
+        return replace(found, advice=advice) if advice else found
 
     def errors(self, got: torch.Tensor, instead: torch.Tensor | None = None) -> Errors:
         """How far an answer of the right shape is from the right values (or from others instead)."""

@@ -14,7 +14,6 @@ import pytest
 
 from grader.judge import replies
 from grader.judge.footprint import Footprint
-from grader.judge.replies import Answered, Loaded, Raised
 from grader.judge.submission import CheckProcess
 from grader.judge.verdict import Outcome, Verdict
 from grader.sandbox.levels import RUNNER_FOLDER
@@ -46,9 +45,7 @@ class HereProcess(CheckProcess):
         reply, _ = self._verbs.load({"folder": str(self.folder), "module": self.module}, bytearray())
         self.functions = tuple(reply["names"])
 
-    def request(
-        self, header: dict[str, object], parts: Sequence[memoryview] = ()
-    ) -> tuple[Loaded | Answered | Raised, bytearray]:
+    def request(self, header: dict[str, object], parts: Sequence[memoryview] = ()) -> tuple[replies.Reply, bytearray]:
         """Call the function here."""
         reply, returned = self._verbs.call(header, bytearray(b"".join(parts)))
         return replies.parse({"number": 1, **reply}), bytearray(b"".join(returned))

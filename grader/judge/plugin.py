@@ -1,8 +1,9 @@
 """The judge as a pytest plugin: fixtures for checks, and verdicts instead of tracebacks.
 
-A check is a test function that takes `submission`, in `tests/test_PROBLEM.py` or `grader/hidden/test_PROBLEM.py`.
-Its cases run in one child of the runner. `pytest tests/test_softmax.py` checks the package that the ini
-option `submission` names; `--here` runs it in pytest's own process, for breakpoints and prints.
+A check is a test function that takes `submission`, or `ranks` of it, in `tests/test_PROBLEM.py` or
+`grader/hidden/test_PROBLEM.py`. Its cases run in one child of the runner, or one for each rank. `pytest
+tests/test_softmax.py` checks the package that the ini option `submission` names; `--here` runs it in pytest's own
+process, for breakpoints and prints.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from grader.judge.borrowed import Borrowed, borrowed
 from grader.judge.cases import Input, placed
 from grader.judge.causes import Cause, describe_access
 from grader.judge.child import RunnerChild
+from grader.judge.distributed import Ranks
 from grader.judge.here import HereProcess, reexecute
+from grader.judge.ranks import RankProcesses
 from grader.judge.server import RunnerBroken
 from grader.judge.servers import Servers
 from grader.judge.snapshot import Refused, Snapshot
@@ -105,6 +108,7 @@ class CaseResult:
         return self.outcome.verdict if self.outcome else Verdict.PASS
 
 
+CHECKED = {"submission", "ranks"}  # fixtures: a test that takes one of them is a check
 JUDGE = pytest.StashKey[Judge]()
 OUTCOME = pytest.StashKey[Outcome]()
 OWN_JUDGE = pytest.StashKey[bool]()
@@ -284,6 +288,18 @@ def draw(request: pytest.FixtureRequest) -> Callable[..., torch.Tensor]:
     return draw_case
 
 
+@pytest.fixture
+def ranks(request: pytest.FixtureRequest) -> Ranks:
+    """Trainings of the submission on several ranks: `ranks.train(case)`."""
+    judge, check = request.config.stash[JUDGE], check_of(request.node)
+    assert check
+    if judge.here:
+        pytest.skip("several ranks do not run in one process: leave out --here")
+    process = _process(request)
+    assert isinstance(process, RankProcesses)
+    return Ranks(process, torch.Generator().manual_seed(case_seed(judge.seed_of(check), words_of(request.node))))
+
+
 def case_seed(seed: int, words: str) -> int:
     """The seed of one case: its own, and the same whichever other cases run."""
     return int.from_bytes(hashlib.sha256(f"{seed}:{words}".encode()).digest()[:8], "little") >> 1
@@ -291,7 +307,7 @@ def case_seed(seed: int, words: str) -> int:
 
 def check_of(item: Any) -> str | None:
     """`problem.check` of a test item, or None if it is no check."""
-    if "submission" not in getattr(item, "fixturenames", ()):
+    if not CHECKED & set(getattr(item, "fixturenames", ())):
         return None
     return f"{item.path.stem.removeprefix('test_')}.{item.originalname.removeprefix('test_')}"
 
@@ -323,7 +339,8 @@ def _process(request: pytest.FixtureRequest) -> CheckProcess:
     assert check
     current = session.stash.get(CURRENT, None)
     if current is None or current[0] != check:
-        kind = HereProcess if judge.here else CheckProcess
+        of_ranks = "ranks" in request.fixturenames
+        kind = HereProcess if judge.here else RankProcesses if of_ranks else CheckProcess
         entry = judge.rubric.entry(check)
         limit_s = entry.limit_s if entry else LIMIT_S
         folder = judge.submission.source if judge.here else judge.submission.folder

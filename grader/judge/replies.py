@@ -108,11 +108,44 @@ class Raised(Strict):
     accesses: Accesses
 
 
-Reply = Annotated[Loaded | Answered | Raised, Field(discriminator="status")]
-_REPLY: TypeAdapter[Loaded | Answered | Raised] = TypeAdapter(Reply)
+Size = Annotated[tuple[Text, Count], Field(strict=False)]  # dtype and number of elements
+Sizes = Annotated[list[Size], Field(max_length=4096)]
 
 
-def parse(header: object) -> Loaded | Answered | Raised:
+class Request(Strict):
+    """One rank's part in a collective of a scenario, whose tensors follow; or its arrival at a gate."""
+
+    number: Count
+    status: Literal["request"]
+    request: Count
+    kind: Literal[
+        "all_reduce", "broadcast", "reduce", "all_gather", "gather", "scatter", "reduce_scatter", "all_to_all",
+        "barrier", "send", "receive", "gate",
+    ]  # fmt: skip
+    inputs: Sizes
+    outputs: Sizes
+    phase: Annotated[str, Field(max_length=40)]  # of the scenario, by the runner's word
+    group: Annotated[list[Count], Field(max_length=64)] = []  # global ranks
+    root: Annotated[int, Field(ge=-1, lt=64)] = -1  # or the other side of a send or a receive; a rank of the group
+    operation: Literal["SUM", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR"] = "SUM"
+    gate: Count = 0
+
+
+class Carried(Strict):
+    """A rank has gone through its scenario: what it reported, one report after the other."""
+
+    number: Count
+    status: Literal["carried"]
+    lengths: Annotated[list[Count], Field(max_length=4096)]
+    values: Annotated[list[Entry], Field(max_length=65536)]
+    borrowed: Annotated[list[Text], Field(max_length=16)] = []  # classes of the library's that do the whole problem
+
+
+Reply = Loaded | Answered | Raised | Request | Carried
+_REPLY: TypeAdapter[Reply] = TypeAdapter(Annotated[Reply, Field(discriminator="status")])
+
+
+def parse(header: object) -> Reply:
     """Check a reply's header against its form; raises `Malformed`."""
     try:
         return _REPLY.validate_python(header)

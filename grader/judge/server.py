@@ -48,6 +48,7 @@ class RunnerServer:
         """Start a server for `device`, for "cuda" on the GPU of this UUID. Does not wait for it."""
         self.device, self.sandbox, self.limits = device, sandbox, Limits.for_device(device)
         self.versions: dict[str, str] = {}
+        self.imported: set[str] = set()  # beside what every server imports
         self.errors = OutputPipe()
         self.control, theirs = socket.socketpair()
         try:
@@ -91,6 +92,21 @@ class RunnerServer:
         process = self._seen_from_here(pid)
         go_first(process)
         return Line(pid, process, ours, output, errors)
+
+    def import_module(self, module: str) -> None:
+        """Let the server import a module of the library's, for all children to come. Raises `RunnerBroken`."""
+        if module in self.imported:
+            return
+        self.await_ready()
+        try:
+            protocol.send(
+                self.control, {"verb": "import", "module": module}, deadline=time.monotonic() + SERVER_LIMIT_S
+            )
+            self._hear(START_LIMIT_S)
+        except (protocol.ConversationError, RunnerBroken) as error:
+            self.silent = True
+            raise RunnerBroken(f"the runner could not import {module}: {error}") from None
+        self.imported.add(module)
 
     def how_ended(self, pid: int, seconds: float) -> dict[str, int] | None:
         """How a child ended, by the server's word: for messages only."""

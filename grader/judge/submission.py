@@ -21,7 +21,7 @@ from grader.judge.footprint import Footprint, of_gpu, of_process
 from grader.judge.output import clean
 from grader.judge.parcel import Parcel
 from grader.judge.replies import Access, Answered, Entry, LargeEntry, Loaded, Operator, OtherEntry, Raised, TensorEntry
-from grader.judge.server import RunnerBroken
+from grader.judge.server import RunnerBroken, RunnerServer
 from grader.judge.servers import Servers
 from grader.judge.verdict import Outcome, Verdict
 from grader.judge.wording import changed_outcome, raised_outcome, too_large_outcome
@@ -100,9 +100,7 @@ class CheckProcess:
         if self.child.failure:
             raise self.child.failure
 
-    def request(
-        self, header: dict[str, object], parts: Sequence[memoryview] = ()
-    ) -> tuple[Loaded | Answered | Raised, bytearray]:
+    def request(self, header: dict[str, object], parts: Sequence[memoryview] = ()) -> tuple[replies.Reply, bytearray]:
         """Speak with the child within what is left of the check's time."""
         assert self.child
         start, of_s = time.monotonic(), self.limit_s * self.servers.slack
@@ -160,11 +158,13 @@ class CheckProcess:
 
     def _open(self) -> RunnerChild:
         """A fresh child; where an earlier check has spoilt the server, by a new one."""
-        server = self.servers.ready()
         try:
-            return RunnerChild(server)
+            return self._open_on(self.servers.ready())
         except RunnerBroken:
-            return RunnerChild(self.servers.ready())
+            return self._open_on(self.servers.ready())
+
+    def _open_on(self, server: RunnerServer) -> RunnerChild:
+        return RunnerChild(server)
 
     def _load_failure(self, reply: Raised) -> Outcome:
         if reply.missing == f"assignment.{self.module}":
@@ -326,7 +326,7 @@ class Function:
         reply, payload = self.process.request(header, parcel.parts)
         if isinstance(reply, Raised):
             return reply
-        if isinstance(reply, Loaded):
+        if not isinstance(reply, Answered):
             raise self.process.malformed("a reply of the wrong kind")
         self.process.stray = self.process.stray or next(iter(reply.accesses), None)
         self.process.operators, self.process.launches = reply.operators, reply.launches

@@ -89,22 +89,23 @@ def measure(
     floor = SUBNORMAL_ROUNDING.get(got.dtype, 0.0)
     relative = _ratio((difference - floor).clamp(min=0), torch.maximum(ref.abs(), scale))
     rms = _ratio(difference.square().mean(dim=groups, keepdim=True).sqrt() if got.dim() else difference, scale)
-    nearest = torch.where(finite, (rounded.double() - ref).abs(), 0.0) + UNDECIDED * ROUNDOFF[got.dtype] * ref.abs()
     return Errors(
         max=float(relative.max()),
         rms=float(rms.max()),
-        disagree=_disagreement((difference > nearest) & finite, tolerance),
+        disagree=0.0 if tolerance.disagree is None else _disagreement(got, ref, finite, tolerance.disagree),
         wrong=misplaced | (relative > tolerance.max),
     )
 
 
-def _disagreement(unequal: torch.Tensor, tolerance: Tolerance) -> float:
-    """The share of unequal elements, less what chance adds to an allowed share: two, and three standard deviations."""
-    if tolerance.disagree is None:
-        return 0.0
-    count, expected = unequal.numel(), tolerance.disagree * unequal.numel()
-    chance = 2 + 3 * math.sqrt(expected)
-    return max(float(unequal.sum()) - chance, 0.0) / count
+def _disagreement(got: torch.Tensor, ref: torch.Tensor, finite: torch.Tensor, allowed: float) -> float:
+    """The share of elements that are not rounded right, less what chance adds to an allowed share.
+
+    That is two, and three standard deviations.
+    """
+    nearest = (ref.to(got.dtype).double() - ref).abs() + UNDECIDED * ROUNDOFF[got.dtype] * ref.abs()
+    unequal = int((((got.double() - ref).abs() > nearest) & finite & got.isfinite()).sum())
+    chance = 2 + 3 * math.sqrt(allowed * got.numel())
+    return max(unequal - chance, 0.0) / got.numel()
 
 
 def _ratio(numerator: torch.Tensor, denominator: torch.Tensor) -> torch.Tensor:

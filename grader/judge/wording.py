@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from grader.judge.causes import describe_access
 from grader.judge.memory import Change
@@ -223,6 +224,13 @@ def raised_outcome(reply: Raised, doing: str = "") -> Outcome:
         where, place = found.where, ""
     message = f"{doing + ': ' if doing else ''}{said}{place}"
     return Outcome(Verdict.FAIL, message, why, hint, cause=cause, where=where, detail=detail)
+
+
+def on_rank(outcome: Outcome, rank: int, world: int) -> Outcome:
+    """The same outcome, which says on which of several ranks it happened."""
+    if world > 1 and outcome.verdict is not Verdict.TODO:
+        outcome = replace(outcome, message=f"on rank {rank} of {world}: {outcome.message}")
+    return outcome
 
 
 def _explained(said: str, stack: str) -> tuple[str, str]:

@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import faulthandler
 import gc
+import importlib
 import os
 import shutil
 import signal
@@ -29,6 +30,7 @@ def main() -> None:
     import numpy
     import probe  # noqa: F401  (imported here, as all of these, so that children find them when the path is gone)
     import protocol
+    import scenario  # noqa: F401
     import torch
     import triton
     import verbs  # noqa: F401
@@ -49,7 +51,10 @@ def main() -> None:
 
 
 def serve(control: socket.socket) -> None:
-    """Obey the judge: `open` forks a child with its socket and two pipes, `wait` tells how it ended, `end` ends all."""
+    """Obey the judge: `open` forks a child with its socket and two pipes, `wait` tells how it ended, `end` ends all.
+
+    `import` imports what is slow to import, once for all children to come.
+    """
     import protocol
 
     while True:
@@ -66,6 +71,9 @@ def serve(control: socket.socket) -> None:
             for descriptor in descriptors:
                 os.close(descriptor)
             protocol.send(control, {"status": "opened", "pid": pid})
+        elif message["verb"] == "import":
+            importlib.import_module(message["module"])
+            protocol.send(control, {"status": "imported"})
         elif message["verb"] == "wait":
             protocol.send(control, {"ended": wait(message["pid"], message["seconds"])})
         else:

@@ -1,4 +1,4 @@
-"""What a runner's child does for the judge: `probe`, `load`, `call`. One message in, one reply out.
+"""What a runner's child does for the judge: `probe`, `load`, `call`, `scenario`. One message in, one reply out.
 
 A child serves one check and is thrown away. It reports what happened and judges nothing: whatever it
 says may have been said by the student's code, which lives in the same process.
@@ -33,6 +33,7 @@ class Child:
         self.storages = Storages(device)
         self.results: list[object] = []
         self.leaves: list[torch.Tensor] = []
+        self.line: Any = None  # to the judge, while a scenario runs
         self.operators = operators.Operators()
         self.watch: Any = None
         if device == "cpu" and "triton" in sys.modules:
@@ -47,6 +48,7 @@ class Child:
 
     def serve(self, conversation: socket.socket) -> None:
         """Answer until the judge hangs up."""
+        self.conversation = conversation
         while True:
             try:
                 header, payload = protocol.receive(conversation, payload_limit=1 << 40)
@@ -54,10 +56,13 @@ class Child:
                 return
             reply, parts = self.answer(header, payload)
             protocol.send(conversation, {"number": header["number"], **reply}, parts)
+            if self.line:
+                self.line.listener.join()  # it hears the judge's last word on the scenario
+                self.line = None
 
     def answer(self, header: dict[str, Any], payload: bytearray) -> tuple[dict[str, Any], list[memoryview]]:
         """Carry out one message. Whatever the student's code raises becomes a reply."""
-        verbs = {"probe": self.probe, "load": self.load, "call": self.call}
+        verbs = {"probe": self.probe, "load": self.load, "call": self.call, "scenario": self.scenario}
         try:
             return verbs[header["verb"]](header, payload)
         except BaseException as error:  # the boundary: SystemExit and KeyboardInterrupt are the student's, too
@@ -112,6 +117,22 @@ class Child:
             gradients = self._gradients(header, tensors, *backward)
         earlier, self.results, self.leaves = self.results, results, leaves
         return self._reply(results, gradients, earlier if header["recall"] else [], header["room"])
+
+    def scenario(self, header: dict[str, Any], payload: bytearray) -> tuple[dict[str, Any], list[memoryview]]:
+        """Be one rank of a training in which the loaded module takes part."""
+        import group
+        import scenario
+
+        self.storages.fill(header["storages"], payload, keep_addresses=False)
+        tensors = [self.storages.view(spec) for spec in header["tensors"]]
+        self.line = group.Line(self.conversation, header["number"])
+        reports = scenario.Rank(self.module, header, tensors, self.line).carry_out(header["steps"])
+        values = [value for report in reports for value in report]
+        entries = [describe(value, 1 << 30) for value in values]
+        reply = {"status": "carried", "lengths": [len(report) for report in reports], "values": entries,
+                 "borrowed": scenario.borrowed()}  # fmt: skip
+        parts = [pack(value) for value, entry in zip(values, entries, strict=True) if entry["kind"] == "tensor"]
+        return reply, parts
 
     def _gradients(
         self, header: dict[str, Any], tensors: list[torch.Tensor], leaves: list[torch.Tensor], results: list[object]

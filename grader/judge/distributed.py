@@ -1,0 +1,229 @@
+"""What checks of several ranks say: `ranks.train(case)` trains with the submission, and compares every rank.
+
+Each scenario runs twice: on a process group whose far end is the judge, which sees who sends what and knows at once
+where ranks wait for different things; and over gloo, as a training would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from grader.judge.causes_in_numbers import known_mistake
+from grader.judge.compare import assert_matches
+from grader.judge.hub import Network, Passed
+from grader.judge.ranks import Backend, RankProcesses, Reported, Run, Steps
+from grader.judge.reference import ddp as reference
+from grader.judge.replies import NoneEntry
+from grader.judge.submission import Result
+from grader.judge.training import Draw, Plan, Reference, Training, mean_of
+from grader.judge.verdict import Outcome, Verdict
+
+BACKENDS: tuple[Backend, ...] = ("judged", "gloo")
+
+LEAST_EARLY = 0.5  # of the gradients' bytes, sent before the last gradients exist
+MOST_SENT = 1.05  # times the gradients
+FLAGS_BYTES, FLAGS_FIXED_BYTES = 16, 128  # on the wire, for telling each other which parameters were used
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What one step of a training sends, seen from the network."""
+
+    collectives: float
+    volume: float  # bytes on a rank's wire: an all-reduce sends its tensor twice, as a ring does
+    largest: int  # bytes of the largest collective
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """What the only step of a training sends, seen from the network, in bytes on a rank's wire."""
+
+    early: int  # before the last gradients existed on any rank
+    volume: int  # in all
+    waited: bool  # whether a backward went no further before it had a result
+
+
+class Ranks:
+    """What the fixture `ranks` gives: trainings of the submission on several ranks."""
+
+    def __init__(self, process: RankProcesses, generator: torch.Generator) -> None:
+        self._process, self.generator = process, generator
+
+    def train(self, training: Training) -> None:
+        """Hold weights at the start, and gradients after every step, to the reference: each rank, over both groups."""
+        draw = Draw.of(training, self.generator)
+        for backend in BACKENDS:
+            self._compare(draw, self._run(draw, backend))
+
+    def traffic(self, training: Training) -> Traffic:
+        """What one step sends over the network: of two trainings, the difference. Values are not compared."""
+        longer, shorter = (self._passed(replace(training, steps=steps)) for steps in (3, 1))
+        return Traffic(
+            collectives=(len(longer) - len(shorter)) / 2,
+            volume=(sum(one.volume for one in longer) - sum(one.volume for one in shorter)) / 2,
+            largest=max((one.bytes for one in longer), default=0),
+        )
+
+    def overlap(self, training: Training) -> Overlap:
+        """What was sent when, in a training whose network has gates, on a slow network. Values are compared as well."""
+        draw = Draw.of(training, self.generator)
+        run = self._run(draw, "judged", Network(draw.factors, slow=True))
+        self._compare(draw, run)
+        gates = len(draw.factors)
+        sent = [one for one in run.passed if one.first_gates > 0]
+        early = sum(one.volume for one in sent if one.last_gates < gates)
+        return Overlap(early, sum(one.volume for one in sent), run.waited)
+
+    def _passed(self, training: Training) -> list[Passed]:
+        return self._run(Draw.of(training, self.generator), "judged").passed
+
+    def _run(self, draw: Draw, backend: Backend, network: Network | None = None) -> Run:
+        """Carry a training out, without looking at what comes back but its form."""
+        training = draw.training
+        programs = [draw.program(rank) for rank in range(training.world)]
+        reports = [training.reports if rank in training.ranks else 0 for rank in range(training.world)]
+        return self.carry_out(backend, programs, reports, network)
+
+    def carry_out(
+        self,
+        backend: Backend,
+        programs: Sequence[tuple[Steps, dict[str, torch.Tensor]]],
+        reports: Sequence[int],
+        network: Network | None = None,
+    ) -> Run:
+        """Run a program with its tensors on each rank, which has to give so many reports."""
+        steps, tensors = zip(*programs, strict=True)
+        run = self._process.run(backend, steps, tensors, network)
+        if [len(of_rank) for of_rank in run.reports] != list(reports):
+            raise self._process.malformed("a reply with too few or too many reports")
+        return run
+
+    def result(self, name: str, reported: Reported) -> Result:
+        """A reported value, to be compared."""
+        return Result(name, reported.entry, reported.tensor, device=self._process.servers.device)
+
+    def _compare(self, draw: Draw, run: Run) -> None:
+        expected, training = Reference.of(draw), draw.training
+        for position, rank in enumerate(training.ranks):
+            weights, *steps = run.reports[rank]
+            self._weights(weights, draw, expected, rank)
+            if training.begins_with == "evaluate":
+                result = self.result(f"the output on rank {rank}, in evaluation mode,", steps.pop(0)[0])
+                assert_matches(result, reference.output(expected.output, expected.trained), find=known_mistake)
+            for step, gradients in enumerate(steps):
+                self._gradients(gradients, draw, expected, position, step)
+
+    def _weights(self, reported: Sequence[Reported], draw: Draw, expected: Reference, rank: int) -> None:
+        values = zip(expected.weight_names, reported, expected.weights, draw.states[rank], strict=True)
+        for name, one, first, own in values:
+            what = f"{name} on rank {rank}, after the construction,"
+            assert_matches(self.result(what, one), reference.weight(first, own), find=known_mistake)
+
+    def _gradients(
+        self, reported: Sequence[Reported], draw: Draw, expected: Reference, position: int, step: int
+    ) -> None:
+        training = draw.training
+        rank = training.ranks[position]
+        when = f" after step {step + 1}" if training.steps > 1 else ""
+        for number, (name, one) in enumerate(zip(expected.names, reported, strict=True)):
+            local = [gradients[number] for gradients in expected.local[step]]
+            result = self.result(f"the gradient of {name} on rank {rank}{when}", one)
+            if mean_of(local) is None:
+                if not isinstance(one.entry, NoneEntry):
+                    raise _not_none(result.name)
+                continue
+            filled = [_zeros(local) if gradient is None else gradient for gradient in local]
+            earlier = mean_of([gradients[number] for gradients in expected.local[step - 1]]) if step else None
+            if isinstance(one.entry, NoneEntry):
+                raise _missing(result.name, local[position] is None)
+            dtype = expected.weights[expected.weight_names.index(name)].dtype
+            assert_matches(result, reference.gradient(filled, position, dtype, earlier), find=known_mistake)
+
+
+def _zeros(local: Sequence[torch.Tensor | None]) -> torch.Tensor:
+    return next(torch.zeros_like(one) for one in local if one is not None)
+
+
+def _not_none(name: str) -> Outcome:
+    return Outcome(
+        Verdict.FAIL, f"{name} is a tensor, expected None",
+        "no rank has used this parameter: it has no gradient, and an optimizer leaves it alone",
+        "what is used on no rank keeps `grad is None`: let the ranks tell each other which parameters they have used",
+        cause="gradient_of_unused",
+    )  # fmt: skip
+
+
+def _missing(name: str, unused: bool) -> Outcome:
+    if unused:
+        return Outcome(
+            Verdict.FAIL, f"{name} is None",
+            "this rank has not used the parameter, but another one has: it counts as zero here, and the mean is due",
+            "take part with zeros, and write the mean into .grad on every rank", cause="gradient_missing",
+        )  # fmt: skip
+    return Outcome(
+        Verdict.FAIL, f"{name} is None", "the gradient that backward has left there is gone",
+        "write the mean into .grad", cause="gradient_missing",
+    )  # fmt: skip
+
+
+def assert_sent(
+    traffic: Traffic, plan: Plan, most_collectives: int | None = None, largest: int | None = None, note: str = ""
+) -> None:
+    """Demand that a step sends every gradient once, in at most so many collectives of at most so many bytes."""
+    due, flags = 2 * plan.gradient_bytes, FLAGS_BYTES * plan.parameters + FLAGS_FIXED_BYTES
+    step = f"one step ({note})" if note else "one step"
+    sent = f"{step} sends {traffic.volume:.0f} bytes in {traffic.collectives:g} collectives"
+    if traffic.volume < due:
+        raise Outcome(
+            Verdict.FAIL, f"{sent}; averaging {plan.gradient_bytes} bytes of gradients takes {due}",
+            "not all gradients go over the network: the judge carries every collective and counts",
+            "all-reduce the gradient of every trainable parameter in every step", cause="too_little_sent",
+        )  # fmt: skip
+    if traffic.volume > due * MOST_SENT + flags:
+        raise _too_much(sent, plan)
+    if most_collectives is not None and traffic.collectives > most_collectives:
+        raise Outcome(
+            Verdict.FAIL, f"{sent}, {most_collectives} are enough",
+            "each collective costs its latency, however small it is",
+            "put gradients one after the other into a flat tensor, and all-reduce that", cause="too_many_collectives",
+        )  # fmt: skip
+    if largest is not None and traffic.largest > largest:
+        raise Outcome(
+            Verdict.FAIL, f"a collective has {traffic.largest} bytes, bucket_bytes is {largest}",
+            hint="close a bucket before the parameter that would make it larger", cause="bucket_too_large",
+        )  # fmt: skip
+
+
+def _too_much(sent: str, plan: Plan) -> Outcome:
+    return Outcome(
+        Verdict.FAIL,
+        f"{sent}; averaging {plan.gradient_bytes} bytes of gradients takes {2 * plan.gradient_bytes}",
+        "gradients are sent more than once, or parameters that are frozen or that no backward has reached",
+        "send each trainable parameter's gradient once in a step, and nothing in no_sync()", cause="too_much_sent",
+    )  # fmt: skip
+
+
+def assert_overlaps(overlap: Overlap, plan: Plan) -> None:
+    """Demand that most gradients are sent while the backward goes on, and that it does not wait for them."""
+    due, flags = 2 * plan.gradient_bytes, FLAGS_BYTES * plan.parameters + FLAGS_FIXED_BYTES
+    hint = (
+        "launch a bucket from a hook as soon as its gradients are there, with async_op=True, and wait for all in "
+        "finish_gradient_synchronization"
+    )
+    if overlap.volume > due * MOST_SENT + flags:
+        raise _too_much(f"the step sends {overlap.volume} bytes", plan)
+    if overlap.early < LEAST_EARLY * due:
+        raise Outcome(
+            Verdict.FAIL,
+            f"when the last gradients came into being, {overlap.early / due:.0%} of all had been sent; "
+            f"{LEAST_EARLY:.0%} are due by then, and each layer has a bucket of its own",
+            "the reductions begin when the backward is through", hint, cause="no_overlap",
+        )  # fmt: skip
+    if overlap.waited:
+        raise Outcome(
+            Verdict.FAIL, "the backward waits for the result of a reduction before it goes on",
+            "a hook that waits hides nothing: the network and the processor take turns", hint, cause="no_overlap",
+        )  # fmt: skip

@@ -1,0 +1,122 @@
+"""What checks of `sharded_optimizer` say: that it steps like the optimizer itself, and that its state is sharded.
+
+Whose state is where is seen from outside: in a step whose traffic is garbled, a rank has right values only in those
+parameters that it has stepped itself. All others it has to have from the others.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from grader.judge.causes_in_numbers import known_mistake
+from grader.judge.compare import assert_matches
+from grader.judge.distributed import BACKENDS, MOST_SENT, Ranks
+from grader.judge.hub import Network
+from grader.judge.optimization import Optimization, OptimizationDraw, Values
+from grader.judge.ranks import Backend, Reported, Run
+from grader.judge.reference import sharded_optimizer as reference
+from grader.judge.verdict import Outcome, Verdict
+
+MOST_OF_A_SHARE = 1.25  # times an equal share, or one parameter
+SENT_FIXED_BYTES = 256
+
+
+def assert_optimizes(ranks: Ranks, case: Optimization) -> None:
+    """Hold the parameters after each step to the reference, on every rank, over both groups."""
+    draw = OptimizationDraw.of(case, ranks.generator)
+    right = draw.reference()
+    for backend in BACKENDS:
+        run = _run(ranks, draw, backend)
+        for rank, reports in enumerate(run.reports):
+            _compare(ranks, draw, right, rank, list(reports))
+        _assert_equal(run, case)
+
+
+def assert_sharded(ranks: Ranks, case: Optimization) -> None:
+    """Demand that each parameter is stepped on one rank, and that no rank steps many more than another."""
+    draw = OptimizationDraw.of(case, ranks.generator)
+    [right] = draw.reference()
+    run = _run(ranks, draw, "judged", Network(garbled=True))
+    owners: list[list[int]] = [[] for _ in case.shapes]
+    for rank, [values] in enumerate(run.reports):
+        for index, one in enumerate(values):
+            got = ranks.result(f"parameter {index} on rank {rank}", one).plain()
+            if not reference.parameter(draw, 0, index, [right]).errors(got).wrong.any():
+                owners[index].append(rank)
+    for index, found in enumerate(owners):
+        if len(found) > 1:
+            raise Outcome(
+                Verdict.FAIL,
+                f"parameter {index} is stepped on the ranks {' and '.join(map(str, found))}: it is right on each, even "
+                "if all that the others send is NaN", "each of these ranks holds the state of this parameter",
+                "give the inner optimizer only the parameters of this rank", cause="not_sharded",
+            )  # fmt: skip
+        if not found:
+            raise Outcome(
+                Verdict.FAIL, f"parameter {index} is stepped on no rank: if all that the others send is NaN, it is "
+                "wrong on each of them", "a rank takes its own parameters from the others, too",
+                "step the parameters of this rank, and let the others have them", cause="owned_by_none",
+            )  # fmt: skip
+    shares = [
+        sum(case.bytes[index] for index, found in enumerate(owners) if found == [rank]) for rank in range(case.world)
+    ]
+    most = max(MOST_OF_A_SHARE * sum(shares) / case.world, max(case.bytes))
+    if max(shares) > most:
+        raise Outcome(
+            Verdict.FAIL,
+            f"the ranks step {', '.join(map(str, shares))} bytes of parameters; up to {most:.0f} are allowed",
+            "the parameters are dealt out without regard to their sizes",
+            "go from the largest parameter to the smallest, and give each to the rank that has the least so far",
+            cause="unbalanced",
+        )  # fmt: skip
+
+
+def assert_sends_once(ranks: Ranks, case: Optimization) -> None:
+    """Demand that a step sends each parameter about once: not from every rank to every rank."""
+    counts = {}
+    for steps in (3, 1):
+        draw = OptimizationDraw.of(case.with_steps(steps), ranks.generator)
+        counts[steps] = sum(one.volume for one in _run(ranks, draw, "judged").passed)
+    sent, due = (counts[3] - counts[1]) / 2, sum(case.bytes)
+    if not due / 2 <= sent <= 2 * MOST_SENT * due + SENT_FIXED_BYTES:
+        raise Outcome(
+            Verdict.FAIL, f"one step sends {sent:.0f} bytes for {due} bytes of parameters on {case.world} ranks",
+            "the parameters are not sent at all" if sent < due else "they are sent more than once",
+            "each owner broadcasts its parameters once after the step", cause="too_much_sent",
+        )  # fmt: skip
+
+
+def _run(ranks: Ranks, draw: OptimizationDraw, backend: Backend, network: Network | None = None) -> Run:
+    case = draw.case
+    programs = [draw.program(rank) for rank in range(case.world)]
+    return ranks.carry_out(backend, programs, [case.reports] * case.world, network)
+
+
+def _compare(
+    ranks: Ranks,
+    draw: OptimizationDraw,
+    right: Values,
+    rank: int,
+    reports: list[list[Reported]],
+) -> None:
+    for step in range(draw.case.steps):
+        when = f"after step {step + 1}"
+        if draw.case.closure:
+            returned = ranks.result(f"what step(closure) returned on rank {rank} in step {step + 1}", reports.pop(0)[0])
+            assert_matches(returned, reference.loss(draw.losses[step][0]), find=known_mistake)
+        for index, one in enumerate(reports.pop(0)):
+            result = ranks.result(f"parameter {index} on rank {rank} {when}", one)
+            assert_matches(result, reference.parameter(draw, step, index, right), find=known_mistake)
+
+
+def _assert_equal(run: Run, case: Optimization) -> None:
+    """Demand the very same bits on all ranks: what differs a little grows."""
+    first = run.reports[0][-1]
+    for rank, reports in enumerate(run.reports[1:], start=1):
+        for index, (one, other) in enumerate(zip(first, reports[-1], strict=True)):
+            if one.tensor is None or other.tensor is None or not torch.equal(one.tensor, other.tensor):
+                raise Outcome(
+                    Verdict.FAIL, f"parameter {index} differs in its last bits between rank 0 and rank {rank}",
+                    "each rank has calculated it for itself, in its own order",
+                    "let its owner calculate it, and the others take it from there", cause="ranks_differ",
+                )  # fmt: skip

@@ -32,6 +32,11 @@ LAYERED = Plan(
     "eight layers", (linear("first", 12, 16), *(linear(f"layer{n}", 16, 16) for n in range(6)), linear("last", 16, 8))
 )
 
+MIXED = Plan(
+    "three layers, the second in bfloat16",
+    (linear("first", 12, 16), linear("second", 16, 16, dtype="bfloat16"), linear("last", 16, 8)),
+)
+
 # Eight equal layers; the gradients of a layer exist once the gate behind it has opened, the last one's first.
 GATED = Plan(
     "eight layers of 16 KiB",
@@ -47,6 +52,12 @@ UNUSED = [
     Training(FORKED, world=2, routes=((LEFT,),), note="all go left"),
     Training(FORKED, world=2, routes=((LEFT, RIGHT),), note="one goes left, one right"),
     Training(FORKED, world=3, routes=((NEITHER, NEITHER, RIGHT),), note="only the last one goes right"),
+]
+BRANCHES = [
+    Training(FORKED, world=2, routes=((LEFT, RIGHT),), bucket_bytes=600, note="one goes left, one right"),
+    Training(
+        FORKED, world=3, routes=((LEFT, RIGHT), (RIGHT, NEITHER)), steps=2, bucket_bytes=600, note="each its own way"
+    ),
 ]
 STEPS = [Training(MLP, world=2, steps=5), Training(LAYERED, world=3, steps=5, bucket_bytes=2000)]
 BUCKETS = [
@@ -134,7 +145,7 @@ def test_bucket_traffic(ranks):
     assert_sent(ranks.traffic(case), case.plan, most_collectives=12, largest=2500)
 
 
-@pytest.mark.parametrize("case", UNUSED, ids=str)
+@pytest.mark.parametrize("case", [*UNUSED, *BRANCHES], ids=str)
 def test_unused(ranks, case):
     """DDP: unused on all ranks stays None, unused on some counts as zero, and nobody waits for ever."""
     ranks.train(case)
@@ -146,10 +157,16 @@ def test_no_sync(ranks, case):
     ranks.train(case)
 
 
-def test_no_sync_traffic(ranks):
-    """Backwards in no_sync() send nothing."""
-    case = Training(MLP, backwards=4)
-    assert_sent(ranks.traffic(case), case.plan, note="of which 3 are in no_sync()")
+@pytest.mark.parametrize("case", [Training(MLP, backwards=4), Training(FROZEN), Training(TIED)], ids=str)
+def test_traffic(ranks, case):
+    """DDP sends each gradient once in a step: a tied one once, none of a frozen parameter, nothing in no_sync()."""
+    assert_sent(ranks.traffic(case), case.plan)
+
+
+@pytest.mark.parametrize("case", [Training(MIXED), Training(MIXED, world=3, bucket_bytes=600)], ids=str)
+def test_mixed_dtypes(ranks, case):
+    """DDP with parameters of float32 and bfloat16: a gradient has the dtype of its parameter."""
+    ranks.train(case)
 
 
 @pytest.mark.parametrize("case", WRAPPED, ids=str)

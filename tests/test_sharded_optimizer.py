@@ -6,7 +6,7 @@ Unless a case says otherwise, all ranks have the same parameters and the same gr
 import pytest
 
 from grader.judge.optimization import Group, Optimization
-from grader.judge.sharding import assert_optimizes, assert_sends_once, assert_sharded
+from grader.judge.sharding import assert_holds_its_share, assert_optimizes, assert_sends_once, assert_sharded
 
 NETWORK = ((24, 16), (24,), (8, 24), (8,))  # two layers
 MANY = ((40, 30), (30,), (30, 20), (20,), (20, 20), (20,), (20, 10), (10,), (7,))
@@ -48,6 +48,11 @@ def test_steps(ranks, case):
 def test_shares(ranks, case):
     """Each parameter's state is on one rank, and no rank has much more than another."""
     assert_sharded(ranks, case)
+
+
+def test_memory(ranks):
+    """A rank's memory holds its share of the state, and no more."""
+    assert_holds_its_share(ranks, world=4)
 
 
 def test_traffic(ranks):

@@ -18,7 +18,7 @@ from grader.judge.ranks import Backend, RankProcesses, Reported, Run, Steps
 from grader.judge.reference import ddp as reference
 from grader.judge.replies import NoneEntry
 from grader.judge.submission import Result
-from grader.judge.training import Draw, Plan, Reference, Training, mean_of
+from grader.judge.training import Draw, Gradients, Plan, Reference, Training, mean_of
 from grader.judge.verdict import Outcome, Verdict
 
 BACKENDS: tuple[Backend, ...] = ("judged", "gloo")
@@ -140,7 +140,24 @@ class Ranks:
             if isinstance(one.entry, NoneEntry):
                 raise _missing(result.name, local[position] is None)
             dtype = expected.weights[expected.weight_names.index(name)].dtype
-            assert_matches(result, reference.gradient(filled, position, dtype, earlier), find=known_mistake)
+            mixed_up = _mixed_up(number, expected.local[step], expected.names)
+            right = reference.gradient(filled, position, dtype, earlier, mixed_up)
+            assert_matches(result, right, find=known_mistake)
+
+
+def _mixed_up(number: int, local: Sequence[Gradients], names: Sequence[str]) -> dict[str, torch.Tensor]:
+    """Sums of a parameter's gradients over the ranks that used it, and of another one's over the others that used that.
+
+    By the other one's name.
+    """
+    found = {}
+    for other, name in enumerate(names):
+        pairs = [(gradients[number], gradients[other]) for gradients in local]
+        instead = [two for one, two in pairs if one is None and two is not None]
+        terms = [one for one, _ in pairs if one is not None]
+        if terms and instead and instead[0].shape == terms[0].shape:
+            found[name] = torch.stack([one.double() for one in [*terms, *instead]]).sum(0)
+    return found
 
 
 def _zeros(local: Sequence[torch.Tensor | None]) -> torch.Tensor:

@@ -27,6 +27,7 @@ from grader.judge.verdict import Outcome, Verdict
 from grader.judge.wording import on_rank, raised_outcome
 from grader.runner.protocol import Malformed
 from grader.runner.tensors import DTYPES
+from grader.sandbox.limits import taken_bytes
 
 MOST_PAYLOAD_BYTES = 1 << 30
 GATES_LATER = 2
@@ -79,11 +80,13 @@ class Hub:
     network: Network
     of_s: float  # the limit, for words
     passed: list[Passed] = field(default_factory=list)
+    memory: list[list[int]] = field(default_factory=list)  # bytes that each rank's process had at each of its gates
     waited: bool = False  # a rank went no further before it had a result, on a slow network
 
     def __post_init__(self) -> None:
         self._waiting: defaultdict[Channel, dict[int, deque[Part]]] = defaultdict(lambda: defaultdict(deque))
         self._count: defaultdict[Channel, int] = defaultdict(int)
+        self.memory = [[] for _ in self.ranks]
         self._held: list[Result] = []
         self._gates = [0] * len(self.ranks)  # reached
         self._carried: dict[int, tuple[Carried, bytearray]] = {}
@@ -134,6 +137,7 @@ class Hub:
         """Note a rank's part in a collective, and let it meet the others."""
         if request.kind == "gate":
             self._gates[rank] += 1
+            self.memory[rank].append(taken_bytes(self.ranks[rank].line.process))
             factor = self.network.factors[request.gate % len(self.network.factors)] if self.network.factors else 1.0
             self._held.append(Result(rank, _completes(request), [torch.tensor([factor])]))
             return

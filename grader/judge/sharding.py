@@ -13,12 +13,16 @@ from grader.judge.compare import assert_matches
 from grader.judge.distributed import BACKENDS, MOST_SENT, Ranks
 from grader.judge.hub import Network
 from grader.judge.optimization import Optimization, OptimizationDraw, Values
-from grader.judge.ranks import Backend, Reported, Run
+from grader.judge.ranks import Backend, Reported, Run, Steps
 from grader.judge.reference import sharded_optimizer as reference
 from grader.judge.verdict import Outcome, Verdict
 
 MOST_OF_A_SHARE = 1.25  # times an equal share, or one parameter
 SENT_FIXED_BYTES = 256
+
+# Whose state is a matter of memory: eight parameters of 4 MiB.
+HEAVY_PARAMETERS, HEAVY_ELEMENTS = 8, 1 << 20
+UNCOUNTED_BYTES = 8 << 20  # that a first step may take for whatever else
 
 
 def assert_optimizes(ranks: Ranks, case: Optimization) -> None:
@@ -68,6 +72,28 @@ def assert_sharded(ranks: Ranks, case: Optimization) -> None:
             "the parameters are dealt out without regard to their sizes",
             "go from the largest parameter to the smallest, and give each to the rank that has the least so far",
             cause="unbalanced",
+        )  # fmt: skip
+
+
+def assert_holds_its_share(ranks: Ranks, world: int) -> None:
+    """Demand that the first step of AdamW takes memory for a rank's share of the state, seen from outside."""
+    count = HEAVY_PARAMETERS
+    tensors = {f"parameter {number}": torch.randn(HEAVY_ELEMENTS, generator=ranks.generator) for number in range(count)}
+    steps: Steps = [
+        {"do": "leaves", "values": list(range(count))},
+        {"do": "shard", "optimizer": "AdamW", "groups": [{"params": list(range(count))}], "options": {"lr": 0.01}},
+        {"do": "give", "gradients": [0] * count},
+        {"do": "pause"}, {"do": "bare_step"}, {"do": "pause"},
+    ]  # fmt: skip
+    run = ranks.carry_out("judged", [(steps, tensors)] * world, [0] * world)
+    whole = 2 * 4 * HEAVY_ELEMENTS * count  # AdamW has two numbers a parameter
+    taken = max(after - before for before, after in run.memory)
+    if taken > MOST_OF_A_SHARE * whole / world + UNCOUNTED_BYTES:
+        raise Outcome(
+            Verdict.FAIL,
+            f"the first step took {taken / 2**20:.0f} MiB on a rank; the whole state is {whole / 2**20:.0f} MiB, and "
+            f"its share {whole / world / 2**20:.0f} MiB", "a rank holds the state of parameters that it does not own",
+            "give the inner optimizer only the parameters of this rank", cause="state_not_sharded",
         )  # fmt: skip
 
 

@@ -54,16 +54,20 @@ class Line:
             header, payload = protocol.receive(self.conversation, payload_limit=1 << 40)
             if header.get("over"):
                 return
-            future, outputs = self.awaited.pop(header["completes"])
-            at = 0
-            for output in outputs:
-                if size := output.nbytes:
-                    content = torch.frombuffer(payload, dtype=output.dtype, count=output.numel(), offset=at)
-                    output.detach().copy_(content.view(output.shape))
-                at += size
-            if any(output.is_cuda for output in outputs):
-                torch.cuda.synchronize()
-            future.set_result([*outputs])
+            self._complete(header["completes"], payload)
+            del payload  # the judge looks at this process's memory
+
+    def _complete(self, request: int, payload: bytearray) -> None:
+        future, outputs = self.awaited.pop(request)
+        at = 0
+        for output in outputs:
+            if size := output.nbytes:
+                content = torch.frombuffer(payload, dtype=output.dtype, count=output.numel(), offset=at)
+                output.detach().copy_(content.view(output.shape))
+            at += size
+        if any(output.is_cuda for output in outputs):
+            torch.cuda.synchronize()
+        future.set_result([*outputs])
 
 
 class JudgedGroup(dist.ProcessGroup):

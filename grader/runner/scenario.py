@@ -140,7 +140,7 @@ class Rank:
 
     def step(self, gradients: list[int | None], average: bool = False) -> None:
         """One step with these gradients, or with their mean over all ranks; and one of the scheduler."""
-        self._give(gradients)
+        self.give(gradients)
         for parameter in self.parameters if average else ():
             dist.all_reduce(parameter.grad)
             parameter.grad = parameter.grad / self.world if parameter.grad is not None else None
@@ -148,13 +148,20 @@ class Rank:
         if self.scheduler:
             self.scheduler.step()
 
+    def bare_step(self) -> None:
+        self.optimizer.step()
+
+    def pause(self) -> None:
+        """Wait for the judge, which looks at this process meanwhile."""
+        self._let_pass(0)
+
     def closed_step(self, gradients: list[list[int | None]], losses: list[int]) -> None:
         """One step by a closure, whose calls have gradients and losses of their own. Reports what it returns."""
         calls = iter(zip(gradients, losses, strict=True))
 
         def closure() -> torch.Tensor:
             given, loss = next(calls)
-            self._give(given)
+            self.give(given)
             return self.tensors[loss]
 
         self._report([self.optimizer.step(closure)])
@@ -176,7 +183,7 @@ class Rank:
     def _group(self, one: dict[str, Any]) -> dict[str, Any]:
         return {**one, "params": [self.parameters[number] for number in one["params"]]}
 
-    def _give(self, gradients: list[int | None]) -> None:
+    def give(self, gradients: list[int | None]) -> None:
         for parameter, at in zip(self.parameters, gradients, strict=True):
             parameter.grad = None if at is None else self.tensors[at].clone()
 

@@ -22,6 +22,12 @@ GRADED = [
     ("flash_attention", "flash_attention_backward"),
     ("flash_attention", "flash_attention"),
 ]
+CHECKS_ARE_COMING = ("ddp", "sharded_optimizer")  # not in the rubric yet
+DISTRIBUTED_FUNCTIONS = ("broadcast_module", "all_reduce_gradients", "all_reduce_gradients_flat")
+DISTRIBUTED_CLASSES = [
+    ("ddp", "DDP", ("__init__", "forward", "no_sync", "finish_gradient_synchronization")),
+    ("sharded_optimizer", "ShardedOptimizer", ("__init__", "add_param_group", "step", "load_state_dict")),
+]
 
 
 def parse(path: Path) -> ast.Module:
@@ -30,6 +36,11 @@ def parse(path: Path) -> ast.Module:
 
 def functions(path: Path) -> dict[str, ast.FunctionDef]:
     return {node.name: node for node in parse(path).body if isinstance(node, ast.FunctionDef)}
+
+
+def methods(path: Path, name: str) -> dict[str, ast.FunctionDef]:
+    [found] = [node for node in parse(path).body if isinstance(node, ast.ClassDef) and node.name == name]
+    return {node.name: node for node in found.body if isinstance(node, ast.FunctionDef)}
 
 
 def imports(path: Path) -> set[str]:
@@ -45,7 +56,8 @@ def imports(path: Path) -> set[str]:
 
 def test_stubs_and_solutions_have_the_same_modules():
     stubs, solutions = ({path.name for path in (ROOT / folder).glob("*.py")} for folder in ("assignment", "solutions"))
-    assert solutions == {"__init__.py", *(f"{problem}.py" for problem in Rubric.read().problems)}
+    problems = {*Rubric.read().problems, *CHECKS_ARE_COMING}
+    assert solutions == {"__init__.py", *(f"{problem}.py" for problem in problems)}
     assert stubs == solutions | {"_autotune.py"}  # the solutions have their tiles measured already
 
 
@@ -67,6 +79,26 @@ def test_a_stub_states_what_it_promises_and_does_nothing(problem, function):
     assert len(documentation) > 200
     assert ast.unparse(stub.body[-1]) == "raise NotImplementedError"
     assert len(stub.body) == 2
+
+
+@pytest.mark.parametrize("function", DISTRIBUTED_FUNCTIONS)
+def test_a_distributed_function_has_one_signature_and_its_stub_does_nothing(function):
+    stub, solution = (functions(ROOT / folder / "ddp.py")[function] for folder in ("assignment", "solutions"))
+    assert ast.dump(stub.args) == ast.dump(solution.args)
+    assert ast.dump(stub.returns) == ast.dump(solution.returns)
+    assert len(ast.get_docstring(stub)) > 200
+    assert [ast.unparse(line) for line in stub.body[1:]] == ["raise NotImplementedError"]
+
+
+@pytest.mark.parametrize(("problem", "name", "promised"), DISTRIBUTED_CLASSES)
+def test_a_class_has_the_promised_methods_and_its_stubs_do_nothing(problem, name, promised):
+    stubs, solutions = (methods(ROOT / folder / f"{problem}.py", name) for folder in ("assignment", "solutions"))
+    assert tuple(stubs) == promised
+    for method, stub in stubs.items():
+        assert ast.dump(stub.args) == ast.dump(solutions[method].args)
+        assert ast.dump(stub.returns) == ast.dump(solutions[method].returns)
+        assert ast.get_docstring(stub)
+        assert [ast.unparse(line) for line in stub.body[1:]] == ["raise NotImplementedError"]
 
 
 @pytest.mark.parametrize("folder", ["assignment", "solutions"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -80,16 +80,30 @@ def _mistakes(position: int, earlier: torch.Tensor | None) -> tuple[Mistake, ...
     return (*others, stale, added)
 
 
+def _mixed_up(name: str, sum_of_both: torch.Tensor) -> Mistake:
+    return Mistake(
+        "parameters_mixed_up", lambda *local: sum_of_both / len(local),
+        f"on some ranks this is added to the gradient of {name} on others: each rank reduces what it has used",
+        "reduce the same parameters in the same order on every rank; one that has not used a parameter gives zeros",
+    )  # fmt: skip
+
+
 def gradient(
-    local: Sequence[torch.Tensor], position: int, dtype: torch.dtype, earlier: torch.Tensor | None
+    local: Sequence[torch.Tensor],
+    position: int,
+    dtype: torch.dtype,
+    earlier: torch.Tensor | None,
+    mixed_up: Mapping[str, torch.Tensor],
 ) -> Expected:
     """The mean of all ranks' gradients of one parameter, due on the rank at this position.
 
-    `earlier` is the right answer of the step before.
+    `earlier` is the right answer of the step before, and `mixed_up` has sums over the ranks in which another parameter
+    stands for this one where it was not used.
     """
     scale = max(float(one.double().square().mean().sqrt()) for one in local) / len(local)
     return Expected.of(
-        _mean, *local, tolerance=TOLERANCES[dtype], group="tensor", mistakes=_mistakes(position, earlier),
+        _mean, *local, tolerance=TOLERANCES[dtype], group="tensor",
+        mistakes=(*_mistakes(position, earlier), *(_mixed_up(name, both) for name, both in mixed_up.items())),
         least_scale=scale, form=FORM, dtype=dtype, advice=ADVICE,
     )  # fmt: skip
 

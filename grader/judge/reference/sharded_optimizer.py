@@ -42,7 +42,14 @@ def parameter(draw: OptimizationDraw, step: int, index: int, right: Values) -> E
     def without(what: str) -> torch.Tensor:
         return draw.reference(without=(what,))[step][index]
 
+    case = draw.case
+    relevant = {"schedule": case.schedule, "groups": case.groups, "added": case.added, "state": case.reloaded}
     mistakes = (
+        *(
+            Mistake(name, lambda _, what=what: without(what), why, hint)
+            for what, name, why, hint in LEFT_OUT
+            if relevant[what]
+        ),
         Mistake(
             "never_updated", lambda _: before, "the parameter is as it was at the start",
             "after the step each rank has to get the parameters of the others: dist.broadcast from their owners",
@@ -50,10 +57,6 @@ def parameter(draw: OptimizationDraw, step: int, index: int, right: Values) -> E
         Mistake(
             "not_updated", lambda _: last, "the parameter is as it was before this step",
             "after the step each rank has to get the parameters of the others: dist.broadcast from their owners",
-        ),
-        *(
-            Mistake(name, lambda _, what=what: without(what), why, hint)
-            for what, name, why, hint in LEFT_OUT
         ),
         Mistake(
             "closure_called_twice", lambda _: draw.reference(calls=2)[step][index],

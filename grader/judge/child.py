@@ -33,8 +33,8 @@ STACK_S = 0.2  # for a process to report its stack
 class RunnerChild:
     """One check's process. After a crash or a timeout it is dead, and every request says the same again."""
 
-    def __init__(self, server: RunnerServer) -> None:
-        self.server, self.line = server, server.open()
+    def __init__(self, server: RunnerServer, modules: Sequence[str] = ()) -> None:
+        self.server, self.line = server, server.open(modules)
         self.requests = 0
         self.ended: dict[str, int] | None = None  # how, by the server's word
         self.failure: Outcome | None = None

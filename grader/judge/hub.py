@@ -128,13 +128,15 @@ class Hub:
             self._take(rank, reply, payload)
         elif isinstance(reply, Carried) and rank not in self._carried:
             self._carried[rank] = reply, payload
-            self._for(rank, self.ranks[rank].tell, {"over": True}, [], deadline, self.of_s)
         else:
             raise on_rank(self.ranks[rank].malformed("a reply of the wrong kind"), rank, len(self.ranks))
         self._look_for_the_forsaken()
 
     def _take(self, rank: int, request: Request, payload: bytearray) -> None:
         """Note a rank's part in a collective, and let it meet the others."""
+        if request.kind == "end":
+            self._held.append(Result(rank, {"over": True}, []))
+            return
         if request.kind == "gate":
             self._gates[rank] += 1
             self.memory[rank].append(taken_bytes(self.ranks[rank].line.process))
@@ -199,8 +201,8 @@ class Hub:
                     number, phase = self._count[channel] + 1, queue[0].request.phase
                     raise Outcome(
                         Verdict.FAIL,
-                        f"rank {rank} is in {words_of(queue[0])}, the {number}. of its group, since `{phase}`, but "
-                        f"rank {absent[0]} has gone through everything without it",
+                        f"rank {rank} is in {words_of(queue[0])} (collective {number} of its group, since `{phase}`), "
+                        f"but rank {absent[0]} has gone through everything without it",
                         "the ranks do not call the same collectives: which ones depends on what a rank happened to use",
                         "let every rank call the same collectives in the same order; one that has nothing to give "
                         "gives zeros", cause="ranks_disagree",

@@ -20,7 +20,7 @@ import pytest
 import torch
 
 from grader.doctor import Gpu, Machine, can_run_kernels, uses_gpu
-from grader.judge.borrowed import Borrowed, borrowed
+from grader.judge.borrowed import Borrowed
 from grader.judge.cases import Input, placed
 from grader.judge.causes import Cause, describe_access
 from grader.judge.child import RunnerChild
@@ -364,7 +364,7 @@ def _borrowed(item: pytest.Item) -> Borrowed | None:
     check, process = item.session.stash.get(CURRENT, (None, None))
     if not check or not process:
         return None
-    return borrowed(check.partition(".")[0], process.called, process.operators, process.launches)
+    return process.doubt()
 
 
 def _outcome(item: pytest.Item, call: pytest.CallInfo[None]) -> Outcome | None:

@@ -11,8 +11,10 @@ from typing import Literal
 import torch
 
 from grader.judge import replies
+from grader.judge.borrowed import Borrowed
 from grader.judge.child import RunnerChild
 from grader.judge.hub import Hub, Network, Passed
+from grader.judge.output import clean
 from grader.judge.parcel import Parcel
 from grader.judge.replies import Entry, TensorEntry
 from grader.judge.server import RunnerServer
@@ -48,8 +50,7 @@ class RankProcess(CheckProcess):
     """One rank's process."""
 
     def _open_on(self, server: RunnerServer) -> RunnerChild:
-        server.import_module(IMPORTED_BY_OPTIMIZERS)
-        return super()._open_on(server)
+        return RunnerChild(server, [IMPORTED_BY_OPTIMIZERS])
 
 
 @dataclass
@@ -57,7 +58,7 @@ class RankProcesses(RankProcess):
     """The processes that serve one check of several ranks. It is itself the first rank's."""
 
     others: list[RankProcess] = field(default_factory=list)
-    borrowed: set[str] = field(default_factory=set)  # classes of the library's that did the whole problem: advice
+    library: set[str] = field(default_factory=set)  # its classes that do the whole problem, with instances: advice
 
     def world(self, count: int) -> list[RankProcess]:
         """The processes of so many ranks, each with the module loaded. Raises `Outcome`."""
@@ -97,7 +98,7 @@ class RankProcesses(RankProcess):
             raise
         finally:
             self.spent_s += time.monotonic() - start
-        self.borrowed.update(name for reply, _ in carried for name in reply.borrowed)
+        self.library.update(name for reply, _ in carried for name in reply.borrowed)
         try:
             return Run([_reports(reply, payload) for reply, payload in carried], hub.passed, hub.memory, hub.waited)
         except Malformed as error:
@@ -116,6 +117,10 @@ class RankProcesses(RankProcess):
     def hand_over(self) -> None:
         """Nothing: another check has ranks of its own."""
         self.close()
+
+    def doubt(self) -> Borrowed | None:
+        names = ", ".join(clean(name, 200) for name in sorted(self.library))
+        return Borrowed("PyTorch's own class for this was used", names) if names else None
 
     def printed(self) -> str:
         """What all ranks wrote, cleaned; told once."""

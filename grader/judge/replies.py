@@ -113,14 +113,14 @@ Sizes = Annotated[list[Size], Field(max_length=4096)]
 
 
 class Request(Strict):
-    """One rank's part in a collective of a scenario, whose tensors follow; or its arrival at a gate."""
+    """One rank's part in a collective of a scenario, whose tensors follow; or its arrival at a gate, or at the end."""
 
     number: Count
     status: Literal["request"]
     request: Count
     kind: Literal[
         "all_reduce", "broadcast", "reduce", "all_gather", "gather", "scatter", "reduce_scatter", "all_to_all",
-        "barrier", "send", "receive", "gate",
+        "barrier", "send", "receive", "gate", "end",
     ]  # fmt: skip
     inputs: Sizes
     outputs: Sizes

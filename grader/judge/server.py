@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,7 +49,6 @@ class RunnerServer:
         """Start a server for `device`, for "cuda" on the GPU of this UUID. Does not wait for it."""
         self.device, self.sandbox, self.limits = device, sandbox, Limits.for_device(device)
         self.versions: dict[str, str] = {}
-        self.imported: set[str] = set()  # beside what every server imports
         self.errors = OutputPipe()
         self.control, theirs = socket.socketpair()
         try:
@@ -71,15 +71,17 @@ class RunnerServer:
             self.versions = {name: str(hello.get(name)) for name in ("torch", "triton", "numpy")}
         return self.versions
 
-    def open(self) -> Line:
-        """Fork a fresh child. Raises `RunnerBroken`."""
+    def open(self, modules: Sequence[str] = ()) -> Line:
+        """Fork a fresh child that finds these modules of the library's imported. Raises `RunnerBroken`."""
         self.await_ready()
         ours, theirs = socket.socketpair()
         output, errors = OutputPipe(), OutputPipe()
         try:
-            protocol.send(self.control, {"verb": "open"}, deadline=time.monotonic() + SERVER_LIMIT_S)
+            protocol.send(
+                self.control, {"verb": "open", "modules": modules}, deadline=time.monotonic() + SERVER_LIMIT_S
+            )
             socket.send_fds(self.control, [b"!"], [theirs.fileno(), output.write, errors.write])
-            pid = int(self._hear(SERVER_LIMIT_S)["pid"])  # type: ignore[call-overload]
+            pid = int(self._hear(START_LIMIT_S if modules else SERVER_LIMIT_S)["pid"])  # type: ignore[call-overload]
         except (protocol.ConversationError, RunnerBroken, OSError, KeyError, TypeError, ValueError) as error:
             self.silent = True
             raise RunnerBroken(f"the runner could not fork: {error}") from None
@@ -92,21 +94,6 @@ class RunnerServer:
         process = self._seen_from_here(pid)
         go_first(process)
         return Line(pid, process, ours, output, errors)
-
-    def import_module(self, module: str) -> None:
-        """Let the server import a module of the library's, for all children to come. Raises `RunnerBroken`."""
-        if module in self.imported:
-            return
-        self.await_ready()
-        try:
-            protocol.send(
-                self.control, {"verb": "import", "module": module}, deadline=time.monotonic() + SERVER_LIMIT_S
-            )
-            self._hear(START_LIMIT_S)
-        except (protocol.ConversationError, RunnerBroken) as error:
-            self.silent = True
-            raise RunnerBroken(f"the runner could not import {module}: {error}") from None
-        self.imported.add(module)
 
     def how_ended(self, pid: int, seconds: float) -> dict[str, int] | None:
         """How a child ended, by the server's word: for messages only."""

@@ -16,6 +16,7 @@ import torch
 
 from grader.closest import closest
 from grader.judge import replies
+from grader.judge.borrowed import Borrowed, borrowed
 from grader.judge.child import RunnerChild, payload_limit
 from grader.judge.footprint import Footprint, of_gpu, of_process
 from grader.judge.output import clean
@@ -142,6 +143,10 @@ class CheckProcess:
         if gpu := self.servers.gpu:
             return of_gpu(gpu.uuid)
         return of_process(self.child.line.process, self.child.server.leader)
+
+    def doubt(self) -> Borrowed | None:
+        """What speaks against the submission's own code having computed the answers so far, by the runner's word."""
+        return borrowed(self.module, self.called, self.operators, self.launches)
 
     def hand_over(self) -> RunnerChild | None:
         """The child for another check of the same problem, unless it has failed."""

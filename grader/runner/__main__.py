@@ -51,10 +51,7 @@ def main() -> None:
 
 
 def serve(control: socket.socket) -> None:
-    """Obey the judge: `open` forks a child with its socket and two pipes, `wait` tells how it ended, `end` ends all.
-
-    `import` imports what is slow to import, once for all children to come.
-    """
+    """Obey the judge: `open` forks a child with its socket and two pipes, `wait` tells how it ended, `end` ends all."""
     import protocol
 
     while True:
@@ -64,6 +61,8 @@ def serve(control: socket.socket) -> None:
             return
         if message["verb"] == "open":
             _, descriptors, _, _ = socket.recv_fds(control, 1, 3)
+            for module in message["modules"]:
+                importlib.import_module(module)
             pid = os.fork()
             if pid == 0:
                 control.close()
@@ -71,9 +70,6 @@ def serve(control: socket.socket) -> None:
             for descriptor in descriptors:
                 os.close(descriptor)
             protocol.send(control, {"status": "opened", "pid": pid})
-        elif message["verb"] == "import":
-            importlib.import_module(message["module"])
-            protocol.send(control, {"status": "imported"})
         elif message["verb"] == "wait":
             protocol.send(control, {"ended": wait(message["pid"], message["seconds"])})
         else:

@@ -49,6 +49,11 @@ class Line:
             protocol.send(self.conversation, header, [pack(one) for one in inputs])
         return future
 
+    def close(self) -> None:
+        """Tell the judge that this rank is through, and hear its last word."""
+        self.post("end", [], [])
+        self.listener.join()
+
     def _listen(self) -> None:
         while True:
             header, payload = protocol.receive(self.conversation, payload_limit=1 << 40)
@@ -82,49 +87,49 @@ class JudgedGroup(dist.ProcessGroup):
     def getBackendName(self) -> str:
         return NAME
 
-    def _work(self, kind: str, inputs: Tensors, outputs: Tensors, options: Any = None, root: int = -1) -> Any:
+    def _work(self, kind: str, inputs: Tensors, outputs: Tensors, opts: Any = None, root: int = -1) -> Any:
         operation = "SUM"
-        if (asked := getattr(options, "reduceOp", None)) is not None:
+        if (asked := getattr(opts, "reduceOp", None)) is not None:
             operation = next((name for name in OPERATIONS if asked == getattr(dist.ReduceOp, name)), "")
             if not operation:
                 raise RuntimeError("this reduction is not there: as gloo, this process group has SUM but no AVG")
         ranks = {"group": self.ranks, "root": root, "operation": operation}
         return _create_work_from_future(self.line.post(kind, inputs, outputs, **ranks))
 
-    def allreduce(self, tensors: Tensors, options: Any = None) -> Any:
-        return self._work("all_reduce", tensors, tensors, options)
+    def allreduce(self, tensors: Tensors, opts: Any = None) -> Any:
+        return self._work("all_reduce", tensors, tensors, opts)
 
-    def broadcast(self, tensors: Tensors, options: Any) -> Any:
-        mine = options.rootRank == self.mine
-        return self._work("broadcast", tensors if mine else [], [] if mine else tensors, root=options.rootRank)
+    def broadcast(self, tensors: Tensors, opts: Any) -> Any:
+        mine = opts.rootRank == self.mine
+        return self._work("broadcast", tensors if mine else [], [] if mine else tensors, root=opts.rootRank)
 
-    def reduce(self, tensors: Tensors, options: Any) -> Any:
-        outputs = tensors if options.rootRank == self.mine else []
-        return self._work("reduce", tensors, outputs, options, options.rootRank)
+    def reduce(self, tensors: Tensors, opts: Any) -> Any:
+        outputs = tensors if opts.rootRank == self.mine else []
+        return self._work("reduce", tensors, outputs, opts, opts.rootRank)
 
-    def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, options: Any = None) -> Any:
+    def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Any:
         return self._work("all_gather", inputs, outputs[0])
 
-    def all_gather_single(self, output: torch.Tensor, tensor: torch.Tensor, options: Any = None) -> Any:
+    def all_gather_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Any:
         return self.allgather([output.view(-1).chunk(len(self.ranks))], [tensor])
 
-    def gather(self, outputs: Sequence[Tensors], inputs: Tensors, options: Any) -> Any:
-        return self._work("gather", inputs, outputs[0] if outputs else [], root=options.rootRank)
+    def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any) -> Any:
+        return self._work("gather", inputs, outputs[0] if outputs else [], root=opts.rootRank)
 
-    def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], options: Any) -> Any:
-        return self._work("scatter", inputs[0] if inputs else [], outputs, root=options.rootRank)
+    def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any) -> Any:
+        return self._work("scatter", inputs[0] if inputs else [], outputs, root=opts.rootRank)
 
-    def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors], options: Any) -> Any:
-        return self._work("reduce_scatter", inputs[0], outputs, options)
+    def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any) -> Any:
+        return self._work("reduce_scatter", inputs[0], outputs, opts)
 
-    def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, options: Any = None) -> Any:
-        return self.reduce_scatter([output], [tensor.view(-1).chunk(len(self.ranks))], options)
+    def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Any:
+        return self.reduce_scatter([output], [tensor.view(-1).chunk(len(self.ranks))], opts)
 
-    def alltoall(self, outputs: Tensors, inputs: Tensors, options: Any = None) -> Any:
+    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
         return self._work("all_to_all", inputs, outputs)
 
     def all_to_all_single(
-        self, output: torch.Tensor, tensor: torch.Tensor, received: list[int], sent: list[int], options: Any = None
+        self, output: torch.Tensor, tensor: torch.Tensor, received: list[int], sent: list[int], opts: Any = None
     ) -> Any:
         even = [1] * len(self.ranks)
         pieces = [
@@ -133,7 +138,7 @@ class JudgedGroup(dist.ProcessGroup):
         ]
         return self.alltoall(*pieces)
 
-    def barrier(self, options: Any = None) -> Any:
+    def barrier(self, opts: Any = None) -> Any:
         return self._work("barrier", [], [])
 
     def send(self, tensors: Tensors, to: int, tag: int) -> Any:
@@ -146,9 +151,9 @@ class JudgedGroup(dist.ProcessGroup):
     _allgather_base, _reduce_scatter_base, alltoall_base = all_gather_single, reduce_scatter_single, all_to_all_single
 
 
-def make(options: Any, _: Any = None) -> JudgedGroup:
+def make(opts: Any, _: Any = None) -> JudgedGroup:
     """What `torch.distributed` calls for each new group of this backend."""
-    return JudgedGroup(options.group_rank, list(options.global_ranks_in_group) or list(range(options.group_size)))
+    return JudgedGroup(opts.group_rank, list(opts.global_ranks_in_group) or list(range(opts.group_size)))
 
 
 def start(line: Line) -> None:

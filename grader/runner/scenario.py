@@ -7,6 +7,7 @@ import contextlib
 import copy
 import gc
 import os
+import socket
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -15,10 +16,12 @@ import group
 import networks
 import torch
 import torch.distributed as dist
+from tensors import describe, pack
 from torch._C._distributed_c10d import FileStore
 from torch.optim.lr_scheduler import StepLR
 
 Report = list[object]
+MOST_BYTES = 1 << 30  # of a reported tensor
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 LIBRARY = ("torch.nn.parallel.distributed", "torch.distributed.optim", "torch.distributed.fsdp")  # the whole problem
 
@@ -191,6 +194,22 @@ class Rank:
         factor = torch.zeros(1)
         self.line.post("gate", [], [factor], gate=number).wait()
         return factor
+
+
+def carry_out(
+    module: Any, header: dict[str, Any], tensors: list[torch.Tensor], conversation: socket.socket
+) -> tuple[dict[str, Any], list[memoryview]]:
+    """Be the rank that the header describes: the reply, with all reports, and its tensors."""
+    line = group.Line(conversation, header["number"])
+    try:
+        reports = Rank(module, header, tensors, line).carry_out(header["steps"])
+    finally:
+        line.close()
+    values = [value for report in reports for value in report]
+    entries = [describe(value, MOST_BYTES) for value in values]
+    parts = [pack(value) for value, entry in zip(values, entries, strict=True) if entry["kind"] == "tensor"]
+    lengths = [len(report) for report in reports]
+    return {"status": "carried", "lengths": lengths, "values": entries, "borrowed": borrowed()}, parts
 
 
 def borrowed() -> list[str]:

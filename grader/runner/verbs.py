@@ -33,7 +33,6 @@ class Child:
         self.storages = Storages(device)
         self.results: list[object] = []
         self.leaves: list[torch.Tensor] = []
-        self.line: Any = None  # to the judge, while a scenario runs
         self.operators = operators.Operators()
         self.watch: Any = None
         if device == "cpu" and "triton" in sys.modules:
@@ -56,9 +55,6 @@ class Child:
                 return
             reply, parts = self.answer(header, payload)
             protocol.send(conversation, {"number": header["number"], **reply}, parts)
-            if self.line:
-                self.line.listener.join()  # it hears the judge's last word on the scenario
-                self.line = None
 
     def answer(self, header: dict[str, Any], payload: bytearray) -> tuple[dict[str, Any], list[memoryview]]:
         """Carry out one message. Whatever the student's code raises becomes a reply."""
@@ -120,19 +116,11 @@ class Child:
 
     def scenario(self, header: dict[str, Any], payload: bytearray) -> tuple[dict[str, Any], list[memoryview]]:
         """Be one rank of a training in which the loaded module takes part."""
-        import group
         import scenario
 
         self.storages.fill(header["storages"], payload, keep_addresses=False)
         tensors = [self.storages.view(spec) for spec in header["tensors"]]
-        self.line = group.Line(self.conversation, header["number"])
-        reports = scenario.Rank(self.module, header, tensors, self.line).carry_out(header["steps"])
-        values = [value for report in reports for value in report]
-        entries = [describe(value, 1 << 30) for value in values]
-        reply = {"status": "carried", "lengths": [len(report) for report in reports], "values": entries,
-                 "borrowed": scenario.borrowed()}  # fmt: skip
-        parts = [pack(value) for value, entry in zip(values, entries, strict=True) if entry["kind"] == "tensor"]
-        return reply, parts
+        return scenario.carry_out(self.module, header, tensors, self.conversation)
 
     def _gradients(
         self, header: dict[str, Any], tensors: list[torch.Tensor], leaves: list[torch.Tensor], results: list[object]

@@ -12,7 +12,7 @@ import subprocess
 import threading
 import time
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -51,7 +51,7 @@ class FakeServer:
         self.speak, self.stays = speak, stays
         self.left, self.excess = threading.Event(), None
 
-    def open(self) -> Line:
+    def open(self, modules: Sequence[str] = ()) -> Line:
         ours, theirs = socket.socketpair()
         output, errors = OutputPipe(), OutputPipe()
         output.close_write()

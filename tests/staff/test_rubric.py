@@ -70,12 +70,14 @@ def test_weights_split_a_share(tmp_path):
 
 
 def test_our_own_rubric_adds_up():
+    """A kernel's points are 40 % public and 30 % hidden, as the design has it; without speed it is 60 and 40."""
     rubric = Rubric.read()
     for name, problem in rubric.problems.items():
         counted = [check for check in rubric.checks(name, Visibility.PUBLIC) if not problem.checks[check].bonus]
         public = sum(rubric.points[f"{name}.{check}"] for check in counted)
         hidden = sum(rubric.points[f"{name}.{check}"] for check in rubric.checks(name, Visibility.HIDDEN))
-        assert (public, hidden) == (Decimal(problem.points) * 4 / 10, Decimal(problem.points) * 3 / 10)
+        shares = (6, 4) if name in ("ddp", "sharded_optimizer") else (4, 3)
+        assert (public, hidden) == tuple(Decimal(problem.points) * share / 10 for share in shares)
 
 
 def test_every_problem_of_the_assignment_is_in_our_rubric_with_its_points():

@@ -1,0 +1,206 @@
+"""What becomes of ranks that go astray: each is named, at once where it can be known, and no process stays."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from grader.judge.servers import Servers
+from grader.judge.verdict import Verdict
+from grader.result import CheckResult
+from grader.sandbox.processes import descendants
+
+AT_ONCE_S = 15.0  # with the start of processes; a check's own limit is 20 s and more
+
+DDP = """
+import os
+import time
+
+import torch
+import torch.distributed as dist
+
+
+def broadcast_module(module, process_group=None):
+    for tensor in module.state_dict().values():
+        dist.broadcast(tensor, src=0)
+
+
+def all_reduce_gradients(module, process_group=None):
+    rank, world = dist.get_rank(), dist.get_world_size()
+    {before}
+    for parameter in module.parameters():
+        dist.all_reduce(parameter.grad)
+        parameter.grad /= world
+    {after}
+"""
+
+Astray = Callable[..., CheckResult]
+
+
+@pytest.fixture
+def astray(grade, tmp_path: Path) -> Astray:
+    """Grade `ddp.naive_mean` of a submission with these lines before and after its reduction."""
+
+    def run(before: str = "pass", after: str = "pass") -> CheckResult:
+        (tmp_path / "ddp.py").write_text(DDP.format(before=before, after=after))
+        [found] = grade(tmp_path, "ddp.naive_mean").checks
+        return found
+
+    return run
+
+
+def test_what_is_right_passes(astray):
+    assert astray().verdict is Verdict.PASS
+
+
+def test_a_rank_that_raises_is_named_with_its_line(astray):
+    start = time.monotonic()
+    found = astray(before="assert rank != 1, 'one is enough'")
+    assert found.verdict is Verdict.FAIL
+    assert found.message.startswith("on rank 1 of 2: AssertionError: one is enough (line 16 of assignment/ddp.py)")
+    assert time.monotonic() < start + AT_ONCE_S
+
+
+def test_a_rank_that_exits_is_named_with_its_status(astray):
+    found = astray(before="os._exit(7) if rank == 1 else None")
+    assert found.verdict is Verdict.CRASH
+    assert found.message == "on rank 1 of 2: your code ended the process with exit status 7"
+
+
+def test_a_rank_that_hangs_is_named_with_its_line_and_what_the_other_waits_for(astray, servers: Servers, monkeypatch):
+    monkeypatch.setattr(servers, "slack", 0.2)
+    found = astray(before="while rank == 1: time.sleep(0.1)")
+    assert found.verdict is Verdict.TIMEOUT
+    assert "on rank 1 of 2: no answer within the check's" in found.message
+    assert "it was at line 16 of assignment/ddp.py" in found.message
+    assert "; rank 0 waits in an all-reduce of 768 bytes" in found.message
+
+
+def test_a_rank_that_leaves_out_a_collective_is_found_at_once(astray):
+    start = time.monotonic()
+    found = astray(after="dist.barrier() if rank == 0 else None")
+    assert (found.verdict, found.cause) == (Verdict.FAIL, "ranks_disagree")
+    assert found.message == (
+        "rank 0 is in a barrier (collective 5 of its group, since `call`), "
+        "but rank 1 has gone through everything without it"
+    )
+    assert time.monotonic() < start + AT_ONCE_S
+
+
+@pytest.mark.parametrize(
+    ("before", "first", "second"),
+    [
+        (
+            "dist.all_reduce(torch.zeros(3 + rank), group=process_group)",
+            "an all-reduce of 12 bytes",
+            "an all-reduce of 16 bytes",
+        ),
+        (
+            "dist.all_reduce(torch.zeros(3)) if rank == 0 else dist.broadcast(torch.zeros(3), src=0)",
+            "an all-reduce of 12 bytes",
+            "a broadcast of 12 bytes",
+        ),
+        ("dist.broadcast(torch.zeros(3), src=rank)", "a broadcast of 12 bytes", "a broadcast of 12 bytes"),
+        (
+            "dist.all_reduce(torch.zeros(4, dtype=(torch.float32, torch.int32)[rank]))",
+            "an all-reduce of 16 bytes",
+            "an all-reduce of 16 bytes",
+        ),
+    ],
+)
+def test_ranks_in_different_collectives_are_told_which(astray, before, first, second):
+    found = astray(before=f"{before} if world > 1 else None")
+    assert (found.verdict, found.cause) == (Verdict.FAIL, "ranks_disagree")
+    assert found.message == f"at the same time rank 0 is in {first} and rank 1 in {second}"
+
+
+@pytest.mark.parametrize("before", ["assert rank != 1", "os._exit(7) if rank == 1 else None", "time.sleep(99 * rank)"])
+def test_no_process_stays(astray, servers: Servers, monkeypatch, before):
+    monkeypatch.setattr(servers, "slack", 0.2)
+    assert astray(before=before).verdict is not Verdict.PASS
+    leader = servers.start().leader
+    assert not descendants(leader)
+
+
+def test_every_collective_gives_on_the_judges_group_what_gloo_gives(grade, tmp_path: Path):
+    """All of them in one function that leaves in the gradients what they gave: over gloo the same comes out."""
+    (tmp_path / "ddp.py").write_text(ALL_COLLECTIVES)
+    [found] = grade(tmp_path, "ddp.naive_mean").checks
+    assert found.verdict is Verdict.PASS, found.message
+
+
+ALL_COLLECTIVES = '''
+import torch
+import torch.distributed as dist
+
+
+def zeros(count, size):
+    return [torch.zeros(size) for _ in range(count)]
+
+
+def sums():
+    """The same sum over ranks in many ways: each gives 1 + 2 + ... + world in one element."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    mine = torch.tensor([1.0 + rank])
+    reduced = mine.clone()
+    dist.all_reduce(reduced)
+    yield reduced
+    gathered = zeros(world, 1)
+    dist.all_gather(gathered, mine)
+    yield sum(gathered)
+    flat = torch.zeros(world)
+    dist.all_gather_into_tensor(flat, mine)
+    yield flat.sum().view(1)
+    scattered = torch.zeros(1)
+    dist.reduce_scatter(scattered, [mine.clone() for _ in range(world)])
+    yield scattered
+    scattered = torch.zeros(1)
+    dist.reduce_scatter_tensor(scattered, mine.repeat(world))
+    yield scattered
+    at_first = mine.clone()
+    dist.reduce(at_first, dst=0)
+    dist.broadcast(at_first, src=0)
+    yield at_first
+    here = zeros(world, 1) if rank == 0 else None
+    dist.gather(mine, here, dst=0)
+    back = torch.zeros(1)
+    dist.scatter(back, [sum(here)] * world if rank == 0 else None, src=0)
+    yield back
+    swapped = torch.zeros(world)
+    dist.all_to_all_single(swapped, mine.repeat(world))
+    yield swapped.sum().view(1)
+    ring, passing = mine.clone(), mine.clone()
+    for _ in range(world - 1):
+        arriving = torch.zeros(1)
+        sending = dist.isend(passing, (rank + 1) % world)
+        dist.recv(arriving, (rank - 1) % world)
+        sending.wait()
+        ring, passing = ring + arriving, arriving
+    yield ring
+    whole = torch.tensor([1 << rank], dtype=torch.int64)
+    dist.all_reduce(whole, op=dist.ReduceOp.BOR)
+    yield reduced * (whole == (1 << world) - 1)
+    most = mine.clone()
+    dist.all_reduce(most, op=dist.ReduceOp.MAX)
+    yield most * (world + 1) / 2
+    objects = [None] * world
+    dist.all_gather_object(objects, {"mine": 1.0 + rank})
+    yield torch.tensor([sum(one["mine"] for one in objects)])
+    named = [{"sum": float(reduced)} if rank == 0 else None]
+    dist.broadcast_object_list(named, src=0)
+    yield torch.tensor([named[0]["sum"]])
+    empty = torch.zeros(0)
+    dist.all_reduce(empty)
+    dist.barrier()
+
+
+def all_reduce_gradients(module, process_group=None):
+    world = dist.get_world_size()
+    right = world * (world + 1) / 2
+    for number, one in enumerate(sums()):
+        assert float(one) == right, f"way {number} on rank {dist.get_rank()} gave {one}"
+    for parameter in module.parameters():
+        dist.all_reduce(parameter.grad)
+        parameter.grad /= world
+'''

@@ -54,6 +54,7 @@ class Borrowed:
 
     reason: str
     evidence: str
+    hint: str = "let your kernel compute all of it; PyTorch may make room, copy, convert and move elements"
 
 
 def borrowed(

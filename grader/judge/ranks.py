@@ -120,7 +120,8 @@ class RankProcesses(RankProcess):
 
     def doubt(self) -> Borrowed | None:
         names = ", ".join(clean(name, 200) for name in sorted(self.library))
-        return Borrowed("PyTorch's own class for this was used", names) if names else None
+        hint = "write it yourself, with collectives of torch.distributed"
+        return Borrowed("PyTorch's own class for this was used", names, hint) if names else None
 
     def printed(self) -> str:
         """What all ranks wrote, cleaned; told once."""

@@ -130,6 +130,23 @@ def test_every_collective_gives_on_the_judges_group_what_gloo_gives(grade, tmp_p
     assert found.verdict is Verdict.PASS, found.message
 
 
+LIBRARY = """
+from torch.distributed.optim import ZeroRedundancyOptimizer
+
+
+class ShardedOptimizer(ZeroRedundancyOptimizer):
+    pass
+"""
+
+
+def test_a_class_of_the_library_opens_a_review(grade, tmp_path: Path):
+    (tmp_path / "sharded_optimizer.py").write_text(LIBRARY)
+    [found] = grade(tmp_path, "sharded_optimizer.missing_gradients", staff=True).checks
+    assert found.verdict is Verdict.PASS, found.message
+    assert found.review
+    assert found.review.evidence.endswith("ZeroRedundancyOptimizer")
+
+
 ALL_COLLECTIVES = '''
 import torch
 import torch.distributed as dist

@@ -37,7 +37,7 @@ def grader(*arguments: object, **environment: str):
 def test_untouched_stubs_are_to_do_without_a_stack_trace_and_end_with_1():
     done = grader()
     assert done.returncode == 1
-    assert "0 of 70 public checks passed: 0.00 of" in done.stdout
+    assert "0 of 100 public checks passed: 0.00 of" in done.stdout
     assert "todo  gelu: not written yet" in done.stdout
     assert "todo  softmax: not written yet" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
@@ -77,7 +77,7 @@ def test_a_failure_reads_well_on_a_plain_terminal_and_replays_with_its_command()
         (["check", "softmaks"], "There is no problem or check `softmaks`; did you mean `softmax`?"),
         (["check", "gelu.size"], "There is no problem or check `gelu.size`; did you mean `gelu.sizes`?"),
         (["check", "softmax.speed"], "There is no check `softmax.speed`; there are softmax.columns, softmax.long_rows"),
-        (["check", "ddp"], "`ddp` is not built yet"),
+        (["check", "roofline"], "`roofline` is not built yet"),
         (["check", "--submission", "nowhere"], "There is no folder nowhere."),
         (["check", "gelu", "--json", "nowhere/result.json"], "There is no folder nowhere to write result.json to."),
         (["check", "--seed", "-1"], "seed"),

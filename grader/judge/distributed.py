@@ -23,8 +23,11 @@ from grader.judge.verdict import Outcome, Verdict
 
 BACKENDS: tuple[Backend, ...] = ("judged", "gloo")
 
-LEAST_EARLY = 0.5  # of the gradients' bytes, sent before the last gradients exist
+# Of the gradients' bytes, sent before the last gradients exist: with eight equal layers 7/8 by all-reduce, half of that
+# where an all-gather follows each reduce-scatter at the end.
+LEAST_EARLY = 0.4
 MOST_SENT = 1.05  # times the gradients
+PADDING_BYTES = 64  # of a bucket: to a multiple of the number of ranks, say
 FLAGS_BYTES, FLAGS_FIXED_BYTES = 16, 128  # on the wire, for telling each other which parameters were used
 
 
@@ -64,17 +67,16 @@ class Ranks:
         return Traffic(
             collectives=(len(longer) - len(shorter)) / 2,
             volume=(sum(one.volume for one in longer) - sum(one.volume for one in shorter)) / 2,
-            largest=max((one.bytes for one in longer), default=0),
+            largest=max((one.bytes for one in longer if one.first_gates > 0), default=0),
         )
 
     def overlap(self, training: Training) -> Overlap:
         """What was sent when, in a training whose network has gates, on a slow network. Values are compared as well."""
         draw = Draw.of(training, self.generator)
-        run = self._run(draw, "judged", Network(draw.factors, slow=True))
+        run = self._run(draw, "judged", Network(draw.factors, draw.gates, slow=True))
         self._compare(draw, run)
-        gates = len(draw.factors)
         sent = [one for one in run.passed if one.first_gates > 0]
-        early = sum(one.volume for one in sent if one.last_gates < gates)
+        early = sum(one.volume for one in sent if one.last_gates < draw.gates)
         return Overlap(early, sum(one.volume for one in sent), run.waited)
 
     def _passed(self, training: Training) -> list[Passed]:
@@ -207,7 +209,7 @@ def assert_sent(
             "each collective costs its latency, however small it is",
             "put gradients one after the other into a flat tensor, and all-reduce that", cause="too_many_collectives",
         )  # fmt: skip
-    if largest is not None and traffic.largest > largest:
+    if largest is not None and traffic.largest > largest + PADDING_BYTES:
         raise Outcome(
             Verdict.FAIL, f"a collective has {traffic.largest} bytes, bucket_bytes is {largest}",
             hint="close a bucket before the parameter that would make it larger", cause="bucket_too_large",

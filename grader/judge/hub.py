@@ -43,8 +43,9 @@ class Network:
     """What is between the ranks of a scenario."""
 
     factors: tuple[float, ...] = ()  # that the gates give, by number
-    slow: bool = False  # a result comes once all ranks have reached GATES_LATER more gates, or the last one
-    garbled: bool = False  # in a step, what comes from others is NaN
+    gates: int = 0  # that a rank comes to in all
+    slow: bool = False  # from the first gate on, a result comes once all have reached GATES_LATER more, or the last one
+    garbled: bool = False  # from the first gate on, what comes from others is NaN
 
 
 @dataclass(frozen=True)
@@ -169,19 +170,19 @@ class Hub:
 
     def _meet(self, parts: list[Part]) -> None:
         try:
-            results = meet(parts, self.network.garbled)
+            results = meet(parts, self.network.garbled and min(part.gates for part in parts) > 0)
         except Disagreement as disagreement:
             raise self._disagreement(disagreement) from None
         size, gates = max(part.nbytes for part in parts), [part.gates for part in parts]
         self.passed.append(Passed(parts[0].request.kind, size, min(gates), max(gates)))
         slow = self.network.slow and min(gates) > 0
-        until = min(min(gates) + GATES_LATER, len(self.network.factors)) if slow else 0
+        until = min(min(gates) + GATES_LATER, self.network.gates) if slow else 0
         for part, tensors in zip(parts, results, strict=True):
             self._held.append(Result(part.rank, _completes(part.request), tensors, until))
 
     def _release(self, deadline: float) -> None:
         """Send the results that are due, in their order."""
-        reached = len(self.network.factors) if self.waited else min(self._gates)
+        reached = self.network.gates if self.waited else min(self._gates)
         due = [result for result in self._held if result.gates <= reached]
         self._held = [result for result in self._held if result.gates > reached]
         for result in due:

@@ -114,6 +114,7 @@ class OptimizationDraw:
         ]
         if case.schedule:
             steps.append({"do": "schedule", **case.schedule})
+        steps.append({"do": "pause"})
         for number in range(case.steps):
             if number == 1 and case.added:
                 steps.append({"do": "add_group", "params": list(case.added.parameters), **case.added.options})
@@ -131,14 +132,14 @@ class OptimizationDraw:
             steps.append({"do": "values"})
         return steps, tensors
 
-    def reference(self, without: Sequence[str] = (), calls: int = 1) -> Values:
-        """The parameters after each step, by the optimizer itself in one process, in float64.
+    def reference(self, without: Sequence[str] = (), calls: int = 1, dtype: torch.dtype = torch.float64) -> Values:
+        """The parameters after each step, by the optimizer itself in one process.
 
         `without` names what is left out: "schedule", "groups" (their options), "added"; or "state", which is lost in
         the middle. A closure is called so often.
         """
         case = self.case
-        parameters = [torch.nn.Parameter(one.double()) for one in self.start]
+        parameters = [torch.nn.Parameter(one.to(dtype, copy=True)) for one in self.start]
         groups = [replace(one, options={}) if "groups" in without else one for one in case.all_groups]
 
         def make() -> Any:
@@ -157,7 +158,7 @@ class OptimizationDraw:
                 optimizer = make()
             given = [gradients[number][calls - 1] for gradients in self.gradients]
             for index, parameter in enumerate(parameters):
-                mean = torch.stack([one[index].double() for one in given]).mean(0)
+                mean = torch.stack([one[index].to(dtype) for one in given]).mean(0)
                 parameter.grad = None if index in case.missing else mean
             optimizer.step()
             if scheduler:

@@ -19,7 +19,7 @@ from grader.judge.ranks import Steps
 from grader.runner import networks
 
 Function = Literal["broadcast_module", "all_reduce_gradients", "all_reduce_gradients_flat", "DDP"]
-LEARNING_RATE = 0.05
+LEARNING_RATE = 0.02
 
 
 @dataclass(frozen=True)
@@ -163,6 +163,11 @@ class Draw:
         rows, loaded = torch.randn(5, inputs, generator=generator), _state(network, generator)
         return cls(training, states, batches, rows, loaded, tuple(factors.tolist()))
 
+    @property
+    def gates(self) -> int:
+        """How many a rank comes to: the start of the training, and those of the network in each step."""
+        return 1 + len(self.factors) * self.training.steps
+
     def program(self, rank: int) -> tuple[Steps, dict[str, torch.Tensor]]:
         """What a rank does, and the tensors that it names by their place."""
         training, tensors = self.training, {}
@@ -178,6 +183,7 @@ class Draw:
             steps.append({"do": "wrap", **options})
         elif training.function == "broadcast_module":
             steps.append({"do": "call", "function": "broadcast_module"})
+        steps.append({"do": "pause"})
         if training.begins_with == "load":
             steps.append({"do": "load", "values": [len(tensors) + number for number in range(len(self.loaded))]})
             tensors |= {f"loaded {number}": one for number, one in enumerate(self.loaded)}
@@ -219,8 +225,8 @@ class Reference:
     local: list[list[Gradients]]  # by step, then by rank; None: not used there
 
     @classmethod
-    def of(cls, draw: Draw) -> Reference:
-        """Go through all steps, in float64 where no parameter has 16 bits, and descend by the mean each time."""
+    def of(cls, draw: Draw, dtype: torch.dtype = torch.float64) -> Reference:
+        """Go through all steps, in `dtype` where no parameter has 16 bits, and descend by the mean each time."""
         training = draw.training
         source = draw.loaded if training.begins_with == "load" else draw.states[training.ranks[0]]
         network = training.plan.network(lambda number: torch.tensor(draw.factors[number]))
@@ -228,9 +234,9 @@ class Reference:
         names = [name for name, _ in network.named_parameters()]
         weight_names = list(network.state_dict())
         if not training.plan.mixed:
-            network.double()
+            network.to(dtype)
         with torch.no_grad():
-            rows = draw.rows.to(torch.float32 if training.plan.mixed else torch.float64)
+            rows = draw.rows.to(torch.float32 if training.plan.mixed else dtype)
             output, trained = network.eval()(rows), network.train()(rows)
         local = []
         for step in range(training.steps):
@@ -252,7 +258,7 @@ def mean_of(gradients: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
 def _gradients(network: networks.Network, draw: Draw, step: int, rank: int) -> Gradients:
     """What one rank's batches of one step add up to. Buffers stay as they are."""
     buffers = [buffer.clone() for buffer in network.buffers()]
-    dtype = torch.float32 if draw.training.plan.mixed else torch.float64
+    dtype = torch.float32 if draw.training.plan.mixed else next(network.parameters()).dtype
     for batch in draw.batches[rank][step]:
         output = network(batch.rows.to(dtype), route=draw.training.route(step, rank))
         output.backward(batch.gradient.to(output.dtype))

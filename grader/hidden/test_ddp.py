@@ -77,7 +77,7 @@ def test_other_traffic(ranks, case):
     assert_sent(ranks.traffic(case), case.plan, most_collectives=14, largest=2000)
 
 
-@pytest.mark.parametrize("case", [Training(UNEVEN, world=3, bucket_bytes=20_000)], ids=str)
+@pytest.mark.parametrize("case", [Training(UNEVEN, world=3, bucket_bytes=13_000)], ids=str)
 def test_other_overlap(ranks, case):
     """Overlap in a network whose layers have different sizes."""
     assert_overlaps(ranks.overlap(case), case.plan)

@@ -29,7 +29,9 @@ from grader.runner.protocol import Malformed
 from grader.runner.tensors import DTYPES
 from grader.sandbox.limits import taken_bytes
 
-MOST_PAYLOAD_BYTES = 1 << 30
+MOST_PAYLOAD_BYTES = 256 << 20  # of one request, or of a rank's reports
+MOST_WAITING_BYTES = 1 << 30  # of all that waits for others
+MOST_REQUESTS = 20_000  # of one rank
 GATES_LATER = 2
 PATIENCE_S = 5.0  # without a word from any rank: then one waits for a result
 
@@ -40,7 +42,7 @@ Channel = tuple[str, tuple[int, ...]]  # a group of ranks, or one rank's way to 
 
 @dataclass(frozen=True)
 class Network:
-    """What is between the ranks of a scenario."""
+    """What is between the ranks of a scenario. A gate opens once all ranks that are not through yet have reached it."""
 
     factors: tuple[float, ...] = ()  # that the gates give, by number
     gates: int = 0  # that a rank comes to in all
@@ -90,6 +92,9 @@ class Hub:
         self.memory = [[] for _ in self.ranks]
         self._held: list[Result] = []
         self._gates = [0] * len(self.ranks)  # reached
+        self._requests = [0] * len(self.ranks)
+        self._waiting_bytes = 0
+        self._ended: set[int] = set()  # ranks that hear nothing more of this scenario
         self._carried: dict[int, tuple[Carried, bytearray]] = {}
 
     def carry_through(self, deadline: float) -> list[tuple[Carried, bytearray]]:
@@ -121,41 +126,51 @@ class Hub:
             raised = on_rank(outcome, rank, len(self.ranks))
         raise raised
 
+    def _malformed(self, rank: int, what: str) -> Outcome:
+        return on_rank(self.ranks[rank].malformed(what), rank, len(self.ranks))
+
     def _hear(self, rank: int, deadline: float) -> None:
         reply, payload = self._for(rank, self.ranks[rank].hear, MOST_PAYLOAD_BYTES, deadline, self.of_s)
         if isinstance(reply, Raised):
             raise on_rank(raised_outcome(reply), rank, len(self.ranks))
         if isinstance(reply, Request) and rank not in self._carried:
-            self._take(rank, reply, payload)
+            self._take(rank, reply, payload, deadline)
         elif isinstance(reply, Carried) and rank not in self._carried:
             self._carried[rank] = reply, payload
         else:
-            raise on_rank(self.ranks[rank].malformed("a reply of the wrong kind"), rank, len(self.ranks))
+            raise self._malformed(rank, "a reply of the wrong kind")
         self._look_for_the_forsaken()
 
-    def _take(self, rank: int, request: Request, payload: bytearray) -> None:
+    def _take(self, rank: int, request: Request, payload: bytearray, deadline: float) -> None:
         """Note a rank's part in a collective, and let it meet the others."""
+        if rank in self._ended:
+            raise self._malformed(rank, "a request after its end")
+        self._requests[rank] += 1
+        if self._requests[rank] > MOST_REQUESTS or self._waiting_bytes + len(payload) > MOST_WAITING_BYTES:
+            raise self._malformed(rank, "more collectives than any training needs")
         if request.kind == "end":
-            self._held.append(Result(rank, {"over": True}, []))
+            self._ended.add(rank)
+            self._for(rank, self.ranks[rank].tell, {"over": True}, [], deadline, self.of_s)
             return
         if request.kind == "gate":
             self._gates[rank] += 1
             self.memory[rank].append(taken_bytes(self.ranks[rank].line.process))
             factor = self.network.factors[request.gate % len(self.network.factors)] if self.network.factors else 1.0
-            self._held.append(Result(rank, _completes(request), [torch.tensor([factor])]))
+            self._held.append(Result(rank, _completes(request), [torch.tensor([factor])], self._gates[rank]))
             return
         try:
             part = Part(rank, request, _tensors(request, payload), self._gates[rank])
+            self._waiting_bytes += part.nbytes
             channel, members = self._channel(part)
         except (Malformed, IndexError, KeyError):
-            raise on_rank(
-                self.ranks[rank].malformed("a collective of an impossible form"), rank, len(self.ranks)
-            ) from None
+            raise self._malformed(rank, "a collective of an impossible form") from None
         queues = self._waiting[channel]
         queues[rank].append(part)
         if all(queues[member] for member in members):
             self._count[channel] += 1
-            self._meet([queues[member].popleft() for member in members])
+            parts = [queues[member].popleft() for member in members]
+            self._waiting_bytes -= sum(part.nbytes for part in parts)
+            self._meet(parts)
 
     def _channel(self, part: Part) -> tuple[Channel, tuple[int, ...]]:
         """Where a part waits for the others, and the ranks whose parts it needs, in the order of the group."""
@@ -165,6 +180,8 @@ class Hub:
         if part.request.kind not in ("send", "receive"):
             return ("group", group), group
         other = group[part.request.root]
+        if part.request.root < 0 or other == part.rank:
+            raise Malformed("a way to nobody")
         way = (part.rank, other) if part.request.kind == "send" else (other, part.rank)
         return ("way", way), way
 
@@ -182,10 +199,15 @@ class Hub:
 
     def _release(self, deadline: float) -> None:
         """Send the results that are due, in their order."""
-        reached = self.network.gates if self.waited else min(self._gates)
+        others = [gates for rank, gates in enumerate(self._gates) if rank not in self._ended]
+        reached = min(others, default=max(self._gates))
+        if self.waited:
+            reached = max(self._gates) + GATES_LATER
         due = [result for result in self._held if result.gates <= reached]
         self._held = [result for result in self._held if result.gates > reached]
         for result in due:
+            if result.rank in self._ended:  # it has not waited for this
+                continue
             copies = [one.clone() for one in result.tensors]  # each in a storage of its own
             parts = [storage_bytes(one) for one in copies]
             self._for(result.rank, self.ranks[result.rank].tell, result.header, parts, deadline, self.of_s)

@@ -130,6 +130,54 @@ def test_every_collective_gives_on_the_judges_group_what_gloo_gives(grade, tmp_p
     assert found.verdict is Verdict.PASS, found.message
 
 
+FORGED = """
+import gc
+
+import torch
+import torch.distributed as dist
+
+
+def all_reduce_gradients(module, process_group=None):
+    line = next(thing for thing in gc.get_objects() if type(thing).__name__ == "Line")
+    one, rank, world = torch.ones(3), dist.get_rank(), dist.get_world_size()
+    {request}
+    if world > 1:
+        dist.barrier()
+"""
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        'line.post("broadcast", [one], [], group=[0, 99], root=0)',
+        'line.post("broadcast", [one], [], group=[0, 0], root=0)',
+        'line.post("broadcast", [one], [], group=[], root=0)',
+        'line.post("broadcast", [one], [], group=[1 - rank], root=0)',
+        'line.post("send", [one], [], group=[0, 1], root=rank)',
+        'line.post("send", [one], [], group=[0, 1], root=-1)',
+        'line.post("send", [one], [], group=[0, 1], root=63)',
+        'line.post("all_reduce", [one], [one], group=[rank], root=-7)',
+        'line.post("all_reduce", [one], [one], group=[rank], operation="AVG")',
+        'line.post("everything", [one], [one], group=[rank])',
+        'line.post("barrier", [], [], group=[rank], phase="x" * 41)',
+        'line.close(); line.post("barrier", [], [], group=[rank])',
+        '[line.post("barrier", [], [], group=[rank]) for _ in range(20_001)]',
+    ],
+)
+def test_a_request_that_no_group_makes_is_a_crash_of_its_rank(grade, tmp_path: Path, forged):
+    (tmp_path / "ddp.py").write_text(FORGED.format(request=forged))
+    [found] = grade(tmp_path, "ddp.naive_mean").checks
+    assert found.verdict is Verdict.CRASH, found.message
+    assert "the process that runs your code sent" in found.message
+
+
+def test_what_nobody_waited_for_does_not_reach_the_next_case(grade, tmp_path: Path):
+    """A collective that is left alone, and the same processes in two cases more."""
+    (tmp_path / "ddp.py").write_text(DDP.format(before="dist.barrier(async_op=True)", after="pass"))
+    [found] = grade(tmp_path, "ddp.naive_mean").checks
+    assert found.verdict is Verdict.PASS, found.message
+
+
 LIBRARY = """
 from torch.distributed.optim import ZeroRedundancyOptimizer
 

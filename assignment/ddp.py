@@ -123,11 +123,7 @@ class DDP(nn.Module):
         - The all-reduce of the last layers is on its way before the first layers have gradients.
         - Ranks may take different branches of the model, and their gradients may be ready in different orders.
         - The second step works, and all later ones.
-        - Two backwards may run before one finish_gradient_synchronization. The result is the average of their sum.
-          Without no_sync, buckets may then be sent twice.
-        - A step may fail: an exception in a forward or in a backward, on all ranks. After zero_grad() the next step
-          gives the right averages. Buckets may then be sent twice.
-        - finish_gradient_synchronization works without a backward before it, on some ranks or on all.
+        - Each finish_gradient_synchronization has one backward outside of no_sync before it.
 
     Hints:
         1. Write all_reduce_gradients_flat first. finish_gradient_synchronization can call it: that is right, but late.
@@ -136,8 +132,6 @@ class DDP(nn.Module):
         4. Keep the number of buckets that have been started. Start the next one only, while it is complete.
         5. Exchange flags after all buckets have been started: ranks start them at different moments, but the order of
            all calls must be the same.
-        6. If a gradient changes after its bucket has been started, what was sent is out of date. Other ranks cannot
-           know: tell them with one more flag per bucket.
     """
 
     def __init__(
@@ -168,8 +162,5 @@ class DDP(nn.Module):
         raise NotImplementedError
 
     def finish_gradient_synchronization(self) -> None:
-        """Leave the averages in `.grad`. It is called after the backward, before the optimizer, on all ranks.
-
-        It is called outside of no_sync. If only backwards inside no_sync came before it, it averages what they left.
-        """
+        """Leave the averages in `.grad`. It is called after the backward, before the optimizer, on all ranks."""
         raise NotImplementedError

@@ -69,7 +69,13 @@ BUCKETS = [
     Training(LAYERED, world=2, steps=2, bucket_bytes=1500, note="the last bucket is not full"),
     Training(LAYERED, world=2, steps=2, bucket_bytes=10**9, note="more than the whole network"),
 ]
-NO_SYNC = [Training(MLP, world=2, steps=2, backwards=3), Training(MLP, world=3, steps=2, backwards=2)]
+NO_SYNC = [
+    Training(MLP, world=2, steps=2, backwards=3),
+    Training(MLP, world=3, steps=2, backwards=2),
+    Training(
+        FORKED, world=2, backwards=2, local_route=LEFT, routes=((RIGHT,),), note="left in no_sync(), right outside"
+    ),
+]
 WRAPPED = [
     Training(NORMED, world=2, begins_with="evaluate", note="in evaluation mode first"),
     Training(MLP, world=2, form="dict", note="the output in a dict"),

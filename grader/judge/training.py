@@ -85,6 +85,7 @@ class Training:
     rows: tuple[int, ...] = (6,)  # of a rank's batch, by its number; repeated
     backwards: int = 1  # in a step; all but the last without synchronisation
     routes: tuple[tuple[Route, ...], ...] = ((None,),)  # by step, then by rank; both repeated
+    local_route: Route = None  # of backwards without synchronisation, where it is another one
     bucket_bytes: int | None = None
     form: Literal["tensor", "tuple", "dict"] = "tensor"  # what the network returns
     begins_with: Literal["", "evaluate", "load"] = (
@@ -198,7 +199,7 @@ class Draw:
                 places = {"rows": len(tensors), "gradient": len(tensors) + 1}
                 tensors |= {f"rows {step} {number}": batch.rows, f"gradient {step} {number}": batch.gradient}
                 if number < len(batches) - 1:
-                    steps.append({"do": "local", **places, "route": route})
+                    steps.append({"do": "local", **places, "route": training.local_route or route})
                     continue
                 steps.append({"do": "forward", "rows": places["rows"], "route": route, "form": training.form})
                 steps.append({"do": "backward", "gradient": places["gradient"]})
@@ -259,8 +260,10 @@ def _gradients(network: networks.Network, draw: Draw, step: int, rank: int) -> G
     """What one rank's batches of one step add up to. Buffers stay as they are."""
     buffers = [buffer.clone() for buffer in network.buffers()]
     dtype = torch.float32 if draw.training.plan.mixed else next(network.parameters()).dtype
-    for batch in draw.batches[rank][step]:
-        output = network(batch.rows.to(dtype), route=draw.training.route(step, rank))
+    *local, last = draw.batches[rank][step]
+    route = draw.training.route(step, rank)
+    for batch in (*local, last):
+        output = network(batch.rows.to(dtype), route=route if batch is last else draw.training.local_route or route)
         output.backward(batch.gradient.to(output.dtype))
     found = [None if parameter.grad is None else parameter.grad.clone() for parameter in network.parameters()]
     network.zero_grad(set_to_none=True)

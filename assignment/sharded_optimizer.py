@@ -24,8 +24,8 @@ class ShardedOptimizer(torch.optim.Optimizer):
     What must hold:
         - After each step all ranks have the same weights, to the bit: those that optimizer_cls alone would have given.
         - The state of a parameter is on its owner only. Each parameter has one owner.
-        - Owners are balanced: parameters are sorted by their bytes, largest first, over all groups. Each goes to the
-          rank that owns fewest bytes so far, the first such rank if there are several.
+        - Owners are balanced by bytes: no rank has more than 1.25 times an equal share, unless it is one parameter.
+          Sort them, largest first, and give each to the rank that owns fewest bytes so far.
         - A step sends each parameter once: about as many bytes as the parameters have.
         - Any subclass of torch.optim.Optimizer works whose `step` needs no closure, also one with state that is not a
           tensor.
@@ -33,9 +33,6 @@ class ShardedOptimizer(torch.optim.Optimizer):
         - A parameter without a gradient on any rank is left as it is, as optimizer_cls does.
         - Parameter groups have options of their own. What is written into `param_groups` counts from the next step on,
           so that schedulers work.
-        - `defaults` and the options in `param_groups` are those of optimizer_cls.
-        - A parameter that a list contains twice counts once. One in two groups raises ValueError, as in PyTorch.
-        - `zero_grad` clears the gradients of all parameters, not of the owned ones only.
 
     Hints:
         1. One group, SGD, and a broadcast per parameter. An inner optimizer takes a group without parameters
@@ -59,15 +56,11 @@ class ShardedOptimizer(torch.optim.Optimizer):
         """Divide the parameters, and make the inner optimizer.
 
         Arguments:
-            params: what optimizer_cls takes: tensors, pairs of a name and a tensor, or groups (dicts), in a list or
-                from a generator. The same on every rank, in the same order.
+            params: parameters, or groups of them (dicts with `params` and options), in a list or from a generator. The
+                same on every rank, in the same order.
             optimizer_cls: the class of the inner optimizer, for example torch.optim.AdamW.
             process_group: the ranks that share the state. None stands for all of them.
             kwargs: options for optimizer_cls, for example lr=1e-3. A group may override them.
-
-        Raises:
-            What optimizer_cls raises: ValueError for an empty list, TypeError for a tensor in place of a list, and so
-            on.
         """
         raise NotImplementedError
 
@@ -91,13 +84,9 @@ class ShardedOptimizer(torch.optim.Optimizer):
         raise NotImplementedError
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load what `state_dict()` gave, on the rank that gave it, with as many ranks.
+        """Load what `state_dict()` gave, or a copy.deepcopy of it, on the rank that gave it, with as many ranks.
 
-        `state_dict()` has all groups with their options, and state of owned parameters only. Parameters have the
-        numbers that they have in the whole, as in PyTorch. What must hold:
-            - Loading it and going on gives the same weights, to the bit, as having gone on.
-            - That is so for a state_dict itself, for a copy.deepcopy of it, and for one that torch.save and torch.load
-              have carried.
-            - Later steps do not change the tensors in `state_dict`.
+        `state_dict()` has the state of owned parameters only. Loading it into another ShardedOptimizer of the same
+        parameters and going on gives the same weights as having gone on.
         """
         raise NotImplementedError

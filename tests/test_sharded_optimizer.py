@@ -13,7 +13,10 @@ MANY = ((40, 30), (30,), (30, 20), (20,), (20, 20), (20,), (20, 10), (10,), (7,)
 TWO_GROUPS = (Group((0, 2), {"lr": 0.02, "weight_decay": 0.3}), Group((1, 3), {"lr": 0.005, "weight_decay": 0.0}))
 MOMENTUM = {"lr": 0.1, "momentum": 0.9}
 
-STEPS = [Optimization(NETWORK, world=world) for world in (1, 2, 3)]
+STEPS = [
+    *(Optimization(NETWORK, world=world) for world in (1, 2, 3)),
+    Optimization(NETWORK, generator=True, note="parameters from a generator"),
+]
 OPTIMIZERS = [
     Optimization(NETWORK, optimizer="SGD", options=MOMENTUM),
     Optimization(NETWORK, optimizer="SignMomentum", world=3, note="an optimizer of the grader's own"),

@@ -44,6 +44,7 @@ class Optimization:
     closure: bool = False
     reloaded: bool = False  # after the second step, each rank from its own share
     averaged: bool = False  # each rank has gradients of its own, and their mean is taken before the step
+    generator: bool = False  # where the parameters come from, in place of a list
     missing: tuple[int, ...] = ()  # parameters that never have a gradient
     note: str = ""
 
@@ -110,7 +111,13 @@ class OptimizationDraw:
         groups: list[dict[str, object]] = [{"params": list(one.parameters), **one.options} for one in case.all_groups]
         steps: Steps = [
             {"do": "leaves", "values": [place(one) for one in self.start]},
-            {"do": "shard", "optimizer": case.optimizer, "groups": groups, "options": case.options},
+            {
+                "do": "shard",
+                "optimizer": case.optimizer,
+                "groups": groups,
+                "options": case.options,
+                "generator": case.generator,
+            },
         ]
         if case.schedule:
             steps.append({"do": "schedule", **case.schedule})

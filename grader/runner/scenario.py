@@ -130,14 +130,15 @@ class Rank:
         """Parameters without a network, with these values."""
         self.parameters = [torch.nn.Parameter(self.tensors[at].clone()) for at in values]
 
-    def shard(self, optimizer: str, groups: list[dict[str, Any]], options: dict[str, Any]) -> None:
+    def shard(
+        self, optimizer: str, groups: list[dict[str, Any]], options: dict[str, Any], generator: bool = False
+    ) -> None:
         """A sharded optimizer for groups of parameters, their numbers and options; one without options is a list."""
         kind: Any = networks.OPTIMIZERS[optimizer]
         alone = len(groups) == 1 and set(groups[0]) == {"params"}
-        parameters = [self._group(one) for one in groups]
-        self.make = lambda: self.module.ShardedOptimizer(
-            parameters[0]["params"] if alone else parameters, kind, **options
-        )
+        every = [self._group(one) for one in groups]
+        whole = every[0]["params"] if alone else every
+        self.make = lambda: self.module.ShardedOptimizer(iter(whole) if generator else whole, kind, **options)
         self.optimizer = self.make()
 
     def add_group(self, **one: Any) -> None:

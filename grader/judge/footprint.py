@@ -1,8 +1,9 @@
 """How much memory a call takes, seen from outside the process that makes it.
 
-On a CPU that is the memory of the runner's processes, looked at all the time, and the kernel's high-water mark of the
-child (`VmHWM`, after 5 was written to `clear_refs`), which misses nothing but which the child can reset itself. On a
-GPU it is the memory of the device that is in use by anybody, so the device must have no other user meanwhile.
+On a CPU that is the memory of the runner's processes and of files in a sandbox's scratch folders, looked at all the
+time, and the kernel's high-water mark of the child (`VmHWM`, after 5 was written to `clear_refs`), which misses nothing
+but which the child can reset itself. What was taken before the call, at import, counts beyond an allowance. On a GPU it
+is the memory of the device that is in use by anybody, so the device must have no other user meanwhile.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader.sandbox.limits import taken_bytes
-from grader.sandbox.processes import descendants
+from grader.sandbox.limits import scratch_bytes, taken_bytes
+from grader.sandbox.processes import descendants, memory_bytes
 
 RESET_HIGH_WATER_MARK = "5"  # proc(5), of clear_refs
 LOOK_EVERY_S = 0.001
+IMPORTS_BYTES = 6 << 20  # that a module and a first call may keep; solutions and fixtures keep 1 to 3.2 MiB
 
 
 @dataclass
@@ -28,19 +30,23 @@ class Footprint:
 
 
 @contextmanager
-def of_process(pid: int, leader: int) -> Iterator[Footprint]:
-    """The memory of a child, and of all below its server, while this is entered."""
+def of_process(pid: int, leader: int, when_forked: int) -> Iterator[Footprint]:
+    """The memory of a child, and of all below its server, while this is entered.
+
+    `when_forked` is what the child had in bytes before it had loaded anything: see `taken_bytes`.
+    """
 
     def of_family() -> int:
-        return sum(map(taken_bytes, descendants(leader)))
+        family = descendants(leader)
+        return sum(map(taken_bytes, family)) + max(map(scratch_bytes, family), default=0)
 
     found = Footprint()
     with suppress(OSError):
         Path(f"/proc/{pid}/clear_refs").write_text(RESET_HIGH_WATER_MARK)
-    before, resident = of_family(), _status(pid, "VmRSS")
+    before, resident = min(of_family(), when_forked + IMPORTS_BYTES), memory_bytes(pid, "VmRSS")
     with _looking(of_family) as most:
         yield found
-    found.bytes = max(most.bytes - before, _status(pid, "VmHWM") - resident, 0)
+    found.bytes = max(most.bytes - before, memory_bytes(pid, "VmHWM") - resident, 0)
 
 
 @contextmanager
@@ -72,12 +78,3 @@ def _looking(look: Callable[[], int]) -> Iterator[Footprint]:
         over.set()
         thread.join()
     most.bytes = max(most.bytes, look())
-
-
-def _status(pid: int, name: str) -> int:
-    """A line of `/proc/PID/status` in bytes; 0 once the process is gone."""
-    with suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
-            if line.startswith(f"{name}:"):
-                return int(line.split()[1]) * 1024
-    return 0

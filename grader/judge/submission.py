@@ -27,6 +27,7 @@ from grader.judge.servers import Servers
 from grader.judge.verdict import Outcome, Verdict
 from grader.judge.wording import changed_outcome, raised_outcome, too_large_outcome
 from grader.runner.protocol import Malformed
+from grader.sandbox.limits import taken_bytes
 
 Option = str | float | bool | None  # an argument that is no tensor; travels as JSON
 
@@ -78,6 +79,7 @@ class CheckProcess:
     operators: dict[str, Operator] = field(default_factory=dict)  # of PyTorch that ran in its calls: advice
     launches: int | None = None  # of kernels in its calls: advice
     spent_s: float = 0.0
+    when_forked: int = 0  # bytes that its child had taken before it loaded anything
     fresh: bool = True  # nothing of this check has been called yet
     told: bool = False  # what it wrote
 
@@ -87,6 +89,7 @@ class CheckProcess:
             raise self.refusal.with_traceback(None)
         if self.child is None:
             self.child = self._open()
+            self.when_forked = taken_bytes(self.child.line.process)
             folder = self.servers.sandbox.seen_at(self.folder)
             message: dict[str, object] = {"verb": "load", "folder": folder, "module": self.module}
             reply, _ = self.request(message)
@@ -142,7 +145,7 @@ class CheckProcess:
         assert self.child
         if gpu := self.servers.gpu:
             return of_gpu(gpu.uuid)
-        return of_process(self.child.line.process, self.child.server.leader)
+        return of_process(self.child.line.process, self.child.server.leader, self.when_forked)
 
     def doubt(self) -> Borrowed | None:
         """What speaks against the submission's own code having computed the answers so far, by the runner's word."""

@@ -15,6 +15,7 @@ Device = Literal["cpu", "cuda"]
 Level = Literal["none", "bwrap"]
 SCRATCH = ("/scratch", "/dev/shm")  # in a sandbox, the only folders that can be written
 CACHE = "cache"  # below the first of them: compiled kernels
+SMALLEST_MAPPING_BYTES = 1 << 16  # of malloc on a CPU: larger blocks go back to the kernel as soon as they are freed
 GPU_VARIABLES = ("LD_LIBRARY_PATH", "TRITON_LIBCUDA_PATH")  # where the driver's libraries are, if nowhere usual
 
 
@@ -84,7 +85,8 @@ def environment(device: Device, gpu: str, home: str) -> dict[str, str]:
         "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo", "MALLOC_MMAP_THRESHOLD_": "65536",
     }  # fmt: skip
     if device == "cpu":
-        return common | {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
+        mapped = {"MALLOC_MMAP_THRESHOLD_": str(SMALLEST_MAPPING_BYTES)}
+        return common | mapped | {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
     kept = {name: os.environ[name] for name in GPU_VARIABLES if name in os.environ}
     cuda = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": gpu, "CUDA_CACHE_PATH": f"{cache}/cuda"}
     return common | kept | cuda

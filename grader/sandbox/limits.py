@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grader.sandbox.levels import SCRATCH, Device, Level
-from grader.sandbox.processes import descendants
+from grader.sandbox.processes import descendants, memory_bytes
 
 GIB = 1 << 30
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -125,22 +125,24 @@ def taken_bytes(pid: int) -> int:
     Not from `smaps_rollup`, which would tell shared memory apart: it waits for a lock that a process which forks
     without a pause never gives back.
     """
-    found = 0
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
-            if line.startswith(("RssAnon:", "RssShmem:")):
-                found += int(line.split()[1]) * 1024
-    return found
+    return memory_bytes(pid, "RssAnon", "RssShmem")
 
 
 def _files_in_scratch(pid: int) -> int:
     """How many files there are in the scratch folders that a confined process sees."""
-    found = 0
-    with contextlib.suppress(OSError):
-        for folder in SCRATCH:  # without a sandbox, the root has no such folder
-            there = os.statvfs(f"/proc/{pid}/root{folder}")
-            found += there.f_files - there.f_ffree
-    return found
+    return sum(folder.f_files - folder.f_ffree for folder in _scratch(pid))
+
+
+def scratch_bytes(pid: int) -> int:
+    """Bytes of memory that files take in the scratch folders that a confined process sees."""
+    return sum((folder.f_blocks - folder.f_bfree) * folder.f_frsize for folder in _scratch(pid))
+
+
+def _scratch(pid: int) -> list[os.statvfs_result]:
+    """The scratch folders that a confined process sees; none once it is gone, or where it is not confined."""
+    with contextlib.suppress(OSError):  # without a sandbox, the root has no folder of the first name
+        return [os.statvfs(f"/proc/{pid}/root{folder}") for folder in SCRATCH]
+    return []
 
 
 def _available() -> int:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -50,9 +51,30 @@ def inner_pid(pid: int) -> int:
     return 0
 
 
+def memory_bytes(pid: int, *names: str) -> int:
+    """The sum of these lines of `/proc/PID/status` ("RssAnon", ...) in bytes; 0 once the process is gone.
+
+    Of any living thread: where the first one has ended and others have not, the process's own file has no such lines.
+    """
+    for thread in _threads(pid):
+        found = []
+        with contextlib.suppress(OSError):
+            lines = (thread / "status").read_text(errors="replace").splitlines()
+            found = [int(line.split()[1]) * 1024 for line in lines if line.partition(":")[0] in names]
+        if found:
+            return sum(found)
+    return 0
+
+
 def _running(pid: int) -> bool:
-    fields = _status(Path(f"/proc/{pid}"))
-    return bool(fields) and fields[0] not in ("Z", "X")
+    """Whether any thread of a process lives: the first one may have ended alone."""
+    return any((fields := _status(thread)) and fields[0] not in ("Z", "X") for thread in _threads(pid))
+
+
+def _threads(pid: int) -> Iterator[Path]:
+    """The folders of a process's threads in `/proc`, the first one's first; none once it is gone."""
+    with contextlib.suppress(OSError):
+        yield from Path(f"/proc/{pid}/task").iterdir()
 
 
 def _status(entry: Path) -> list[str]:

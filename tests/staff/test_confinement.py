@@ -514,6 +514,25 @@ time.sleep(20)"""
     assert outcome.verdict is Verdict.OUT_OF_MEMORY
 
 
+def test_memory_of_processes_whose_first_thread_has_ended_counts(tight: Servers) -> None:
+    """Their `/proc/PID/status` says that they are zombies, and nothing of memory."""
+    body = """
+import ctypes, threading
+def hold():
+    time.sleep(0.1)
+    kept = b'x' * (600 << 20)
+    time.sleep(20)
+for _ in range(3):
+    if not os.fork():
+        threading.Thread(target=hold).start()
+        ctypes.CDLL(None).pthread_exit(None)
+time.sleep(20)"""
+    outcome = outcome_inside(tight, body)
+    assert isinstance(outcome, Outcome)
+    assert outcome.verdict is Verdict.OUT_OF_MEMORY
+    assert not descendants(tight.ready().leader)
+
+
 def test_a_fork_bomb_ends_and_the_next_check_runs(tight: Servers) -> None:
     outcome = outcome_inside(tight, "while True:\n    os.fork()")
     if isinstance(outcome, Raised):  # an ordinary user's

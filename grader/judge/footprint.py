@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from grader.sandbox.limits import scratch_bytes, taken_bytes
@@ -29,6 +30,12 @@ class Footprint:
     bytes: int = 0
 
 
+def of_family(leader: int) -> int:
+    """Bytes that all processes below a server have at this moment, with their files in a sandbox's scratch folders."""
+    family = descendants(leader)
+    return sum(map(taken_bytes, family)) + max(map(scratch_bytes, family), default=0)
+
+
 @contextmanager
 def of_process(pid: int, leader: int, when_forked: int) -> Iterator[Footprint]:
     """The memory of a child, and of all below its server, while this is entered.
@@ -36,15 +43,11 @@ def of_process(pid: int, leader: int, when_forked: int) -> Iterator[Footprint]:
     `when_forked` is what the child had in bytes before it had loaded anything: see `taken_bytes`.
     """
 
-    def of_family() -> int:
-        family = descendants(leader)
-        return sum(map(taken_bytes, family)) + max(map(scratch_bytes, family), default=0)
-
     found = Footprint()
     with suppress(OSError):
         Path(f"/proc/{pid}/clear_refs").write_text(RESET_HIGH_WATER_MARK)
-    before, resident = min(of_family(), when_forked + IMPORTS_BYTES), memory_bytes(pid, "VmRSS")
-    with _looking(of_family) as most:
+    before, resident = min(of_family(leader), when_forked + IMPORTS_BYTES), memory_bytes(pid, "VmRSS")
+    with _looking(partial(of_family, leader)) as most:
         yield found
     found.bytes = max(most.bytes - before, memory_bytes(pid, "VmHWM") - resident, 0)
 

@@ -21,6 +21,7 @@ import torch
 
 from grader.judge.child import LOOK_EVERY_S, RunnerChild
 from grader.judge.collectives import Disagreement, Part, meet, words_of
+from grader.judge.footprint import of_family
 from grader.judge.memory import storage_bytes
 from grader.judge.replies import Carried, Raised, Request
 from grader.judge.verdict import Outcome, Verdict
@@ -84,6 +85,7 @@ class Hub:
     of_s: float  # the limit, for words
     passed: list[Passed] = field(default_factory=list)
     memory: list[list[int]] = field(default_factory=list)  # bytes that each rank's process had at each of its gates
+    family: list[int] = field(default_factory=list)  # and all processes and files of the submission together
     waited: bool = False  # a rank went no further before it had a result, on a slow network
 
     def __post_init__(self) -> None:
@@ -155,6 +157,8 @@ class Hub:
         if request.kind == "gate":
             self._gates[rank] += 1
             self.memory[rank].append(taken_bytes(self.ranks[rank].line.process))
+            if len({len(of_rank) for of_rank in self.memory}) == 1:  # all wait at this gate
+                self.family.append(of_family(self.ranks[0].server.leader))
             factor = self.network.factors[request.gate % len(self.network.factors)] if self.network.factors else 1.0
             self._held.append(Result(rank, _completes(request), [torch.tensor([factor])], self._gates[rank]))
             return

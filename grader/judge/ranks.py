@@ -43,6 +43,7 @@ class Run:
     reports: list[list[list[Reported]]]  # by rank, one after the other
     passed: list[Passed]  # collectives, where the judge was the far end
     memory: list[list[int]]  # bytes that each rank's process had at each of its gates
+    family: list[int]  # bytes that all processes and files of the submission had, whenever all ranks stood at a gate
     waited: bool  # whether a rank went no further before it had a result, on a slow network
 
 
@@ -100,7 +101,9 @@ class RankProcesses(RankProcess):
             self.spent_s += time.monotonic() - start
         self.library.update(name for reply, _ in carried for name in reply.borrowed)
         try:
-            return Run([_reports(reply, payload) for reply, payload in carried], hub.passed, hub.memory, hub.waited)
+            return Run(
+                [_reports(reply, payload) for reply, payload in carried], hub.passed, hub.memory, hub.family, hub.waited
+            )
         except Malformed as error:
             raise self.malformed(str(error)) from None
 

@@ -82,7 +82,7 @@ def environment(device: Device, gpu: str, home: str) -> dict[str, str]:
     common = {
         "HOME": home, "TMPDIR": home, "USER": "runner", "LANG": "C.UTF-8", "XDG_CACHE_HOME": cache,
         "TRITON_CACHE_DIR": f"{cache}/triton", "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor", "OMP_NUM_THREADS": "1",
-        "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo", "MALLOC_MMAP_THRESHOLD_": "65536",
+        "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo",
     }  # fmt: skip
     if device == "cpu":
         mapped = {"MALLOC_MMAP_THRESHOLD_": str(SMALLEST_MAPPING_BYTES)}

@@ -130,12 +130,13 @@ def attention_tiled(
             float32 for every dtype of q. Without keys it is -inf.
 
     Raises:
-        ValueError: dtypes, devices, head dimensions or leading dimensions do not fit each other, the dtype is another
-            one, or d is larger than 256. The message names what differs, for example
+        ValueError: dtypes, devices, head dimensions or leading dimensions do not fit each other, k and v have different
+            lengths, the dtype is another one, or d is larger than 256. The message names what differs, for example
             "attention_tiled takes q and k of one head dimension, got 8 and 9".
 
     What must hold:
-        - No tensor of n_q x n_k elements is ever held: the grader looks at the memory of your process.
+        - No tensor of n_q x n_k elements is ever held: the grader looks at the memory of your process, and what the
+          module took when it was imported counts as well.
         - Sums are kept in float32, and float32 products are not rounded to TF32.
         - A large score does not overflow: subtract the largest one so far.
     """
@@ -168,10 +169,13 @@ def flash_attention_backward(
     Arguments:
         do: (..., n_q, d), the dtype of q. It has strides of its own, also 0: autograd promises no layout.
         q, k, v, is_causal, scale: as they were in the forward.
-        o, lse: what the forward gave for them.
+        o, lse: what a right forward gives for them; they may be strided, too.
 
     Returns:
         Three new tensors, each with the shape, dtype and device of its input.
+
+    Raises:
+        ValueError: as attention_tiled does, for q, k and v.
 
     What must hold:
         - As in the forward: no tensor of n_q x n_k elements, sums in float32.
@@ -185,6 +189,9 @@ def flash_attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool = False, scale: float | None = None
 ) -> torch.Tensor:
     """Return o alone, differentiable with respect to q, k and v (once).
+
+    It takes what attention_tiled takes, and raises ValueError where that does. Each of the three may need a gradient or
+    not, and empty inputs have gradients as well.
 
     As a bonus, k and v may have fewer heads than q: (..., heads, n_q, d) and (..., key_heads, n_k, d), where key_heads
     divides heads. Neighbouring heads of q then share a head of k and v: head h uses h // (heads // key_heads).

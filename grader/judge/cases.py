@@ -114,6 +114,16 @@ def uniform(bound: float) -> Values:
     )
 
 
+def drifting(bound: float) -> Values:
+    """Normal values around a centre that goes from -bound to bound along the rows; a negative bound falls."""
+    words = f"values around a centre that goes from {-bound:g} in the first row to {bound:g} in the last"
+
+    def draw(shape: Shape, generator: torch.Generator) -> torch.Tensor:
+        return torch.linspace(-bound, bound, shape[-2])[:, None] + torch.randn(shape, generator=generator)
+
+    return Values(words, draw)
+
+
 def constant(value: float) -> Values:
     """The same number everywhere."""
     return Values(f"all {value:g}", lambda shape, generator: torch.full(shape, value))
@@ -149,10 +159,9 @@ class Input:
         return tensor
 
 
-def placed(values: torch.Tensor) -> torch.Tensor:
-    """A copy in guarded memory, contiguous."""
-    values = values.contiguous()
-    return guarded(values.shape, values.dtype, values.stride()).copy_(values)
+def placed(values: torch.Tensor, layout: Layout = CONTIGUOUS) -> torch.Tensor:
+    """A copy in guarded memory."""
+    return guarded(values.shape, values.dtype, layout.strides(tuple(values.shape)), layout.offset).copy_(values)
 
 
 @dataclass(frozen=True)
@@ -182,7 +191,10 @@ class Matrices:
 
 @dataclass(frozen=True)
 class Heads:
-    """The inputs of attention: `q` of (..., queries, d), `k` and `v` of (..., keys, d), and `do`, which is like q."""
+    """The inputs of attention: `q` of (..., queries, d), `k` and `v` of (..., keys, d), and `do`, which is like q.
+
+    The backward also gets o, (..., queries, d), and lse, (..., queries): here are their layouts alone.
+    """
 
     queries: int
     keys: int
@@ -194,7 +206,11 @@ class Heads:
     layout: Layout = CONTIGUOUS  # of q, k and v
     v_layout: Layout | None = None  # of v alone, where it is another one
     do_layout: Layout = CONTIGUOUS
+    o_layout: Layout = CONTIGUOUS
+    lse_layout: Layout = CONTIGUOUS
     q_values: Values = STANDARD_NORMAL
+    k_values: Values = STANDARD_NORMAL
+    v_values: Values = STANDARD_NORMAL
     do_values: Values = STANDARD_NORMAL
     key_leading: Shape | None = None  # where keys have fewer heads
 
@@ -205,11 +221,11 @@ class Heads:
     @property
     def k(self) -> Input:
         leading = self.leading if self.key_leading is None else self.key_leading
-        return Input((*leading, self.keys, self.d), self.dtype, self.layout)
+        return Input((*leading, self.keys, self.d), self.dtype, self.layout, self.k_values)
 
     @property
     def v(self) -> Input:
-        return replace(self.k, layout=self.v_layout or self.layout)
+        return replace(self.k, layout=self.v_layout or self.layout, values=self.v_values)
 
     @property
     def do(self) -> Input:
@@ -222,8 +238,11 @@ class Heads:
 
     def __str__(self) -> str:
         parts = [f"q {self.q}", "k and v " + " x ".join(map(str, self.k.shape))]
+        parts += [f"k {self.k_values.words}"] if self.k_values.words else []
         parts += [f"v {self.v_layout.words or 'contiguous'}"] if self.v_layout else []
+        parts += [f"v {self.v_values.words}"] if self.v_values.words else []
         parts += ["causal"] if self.is_causal else []
         parts += [f"scale {self.scale:g}"] if self.scale is not None else []
         do = ", ".join(filter(None, (self.do_layout.words, self.do_values.words)))
-        return "; ".join([*parts, *([f"do {do}"] if do else [])])
+        given = (("do", do), ("o", self.o_layout.words), ("lse", self.lse_layout.words))
+        return "; ".join([*parts, *(f"{name} {words}" for name, words in given if words)])

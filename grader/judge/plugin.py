@@ -21,7 +21,7 @@ import torch
 
 from grader.doctor import Gpu, Machine, can_run_kernels, uses_gpu
 from grader.judge.borrowed import Borrowed
-from grader.judge.cases import Input, placed
+from grader.judge.cases import CONTIGUOUS, Input, Layout, placed
 from grader.judge.causes import Cause, describe_access
 from grader.judge.child import RunnerChild
 from grader.judge.distributed import Ranks
@@ -273,15 +273,15 @@ def submission(request: pytest.FixtureRequest) -> Submission:
 def draw(request: pytest.FixtureRequest) -> Callable[..., torch.Tensor]:
     """Turn a case into a tensor with fresh values, in guarded memory: `draw(case)`, `draw(case, "a")` by its name.
 
-    A tensor in the place of a case is copied there.
+    A tensor in the place of a case is copied there: `draw(o, "o", row_pitch(96))` with strides.
     """
     judge, check = request.config.stash[JUDGE], check_of(request.node)
     assert check
     process = _process(request)
     generator = torch.Generator().manual_seed(case_seed(judge.seed_of(check), words_of(request.node)))
 
-    def draw_case(case: Input | torch.Tensor, name: str = "x") -> torch.Tensor:
-        tensor = placed(case) if isinstance(case, torch.Tensor) else case.draw(generator)
+    def draw_case(case: Input | torch.Tensor, name: str = "x", layout: Layout = CONTIGUOUS) -> torch.Tensor:
+        tensor = placed(case, layout) if isinstance(case, torch.Tensor) else case.draw(generator)
         process.names[tensor.untyped_storage().data_ptr()] = name
         return tensor
 

@@ -206,11 +206,17 @@ class Call:
     arguments: tuple[torch.Tensor, ...]
     options: dict[str, Option]
     gradient: torch.Tensor | None = None  # to go backward from
+    of: tuple[torch.Tensor, ...] | None = None  # the arguments that need a gradient; None for all
     again: bool = False  # at the addresses of the call before, whose answer is read once more
     elsewhere: torch.Tensor | None = None  # the argument that lies on another device
     keeps_graph: bool = False  # a backward will follow
     late: bool = False  # the gradient is that of the call before, which kept its graph
     own_stream: bool = False  # a stream other than the default one is the current one, and brings the inputs late
+
+    @property
+    def differentiates(self) -> bool:
+        """Whether a gradient is due, now or later."""
+        return self.keeps_graph or self.gradient is not None
 
 
 @dataclass(frozen=True)
@@ -227,15 +233,7 @@ class Function:
 
     def values(self, names: Sequence[str], *arguments: torch.Tensor, **options: Option) -> tuple[Result, ...]:
         """Call a function that returns as many tensors as there are names for them."""
-        results = self._answers(Call(arguments, options)).outputs
-        if len(results) != len(names):
-            raise Outcome(
-                Verdict.FAIL, f"the function returned {len(results)} value{'s' * (len(results) != 1)}, "
-                f"expected {len(names)}: {', '.join(names)}", hint=f"return {', '.join(names)}", cause="not_a_tensor",
-            )  # fmt: skip
-        for result, name in zip(results, names, strict=True):
-            result.name = name
-        return tuple(results)
+        return self._answers(Call(arguments, options)).named(names)
 
     def again(self, *arguments: torch.Tensor, **options: Option) -> tuple[Result, Result]:
         """Call it once more, with new content at the addresses of the call before.
@@ -244,6 +242,14 @@ class Function:
         """
         results = self._answers(Call(arguments, options, again=True))
         return results.answer, results.earlier[0]
+
+    def values_again(
+        self, names: Sequence[str], *arguments: torch.Tensor, **options: Option
+    ) -> tuple[tuple[Result, ...], tuple[Result, ...]]:
+        """The same for a function that returns as many tensors as there are names for them."""
+        results = self._answers(Call(arguments, options, again=True))
+        earlier = [f"{name} of the first call, read again after the second," for name in names]
+        return results.named(names), _named(results.earlier, earlier)
 
     def on_own_stream(self, *arguments: torch.Tensor, **options: Option) -> Result:
         """Call it while a stream of its own is the current one, on which the inputs are not there yet (on a GPU)."""
@@ -264,9 +270,15 @@ class Function:
         storages = {value.untyped_storage().data_ptr(): value.untyped_storage().nbytes() for value in arguments}
         return results, taken.bytes - sum(storages.values())
 
-    def backward(self, *arguments: torch.Tensor, gradient: torch.Tensor, **options: Option) -> tuple[Result, ...]:
-        """Call it and go backward from `gradient`. Returns the answer and the gradient of each argument."""
-        results = self._answers(Call(arguments, options, gradient))
+    def backward(
+        self,
+        *arguments: torch.Tensor,
+        gradient: torch.Tensor,
+        of: tuple[torch.Tensor, ...] | None = None,
+        **options: Option,
+    ) -> tuple[Result, ...]:
+        """Call it and go backward from `gradient`. Returns the answer and the gradient of each argument, or of some."""
+        results = self._answers(Call(arguments, options, gradient, of))
         answer = results.answer
         if answer.plain().shape != gradient.shape:
             raise Outcome(
@@ -317,7 +329,8 @@ class Function:
         self.process.require(self.name)
         self.process.called.add(self.name)
         inputs = {self.process.name_of(value): value for value in call.arguments}
-        leaves = list(inputs) if call.keeps_graph or call.gradient is not None else []
+        needing = call.arguments if call.of is None else call.of
+        leaves = [self.process.name_of(value) for value in needing] if call.differentiates else []
         parcel = Parcel.of(inputs if call.gradient is None else inputs | {"the incoming gradient": call.gradient})
         storages = [part.nbytes for part in parcel.parts]
         header: dict[str, object] = {
@@ -362,6 +375,10 @@ class Results:
             )  # fmt: skip
         return self.outputs[0]
 
+    def named(self, names: Sequence[str]) -> tuple[Result, ...]:
+        """The values that the function gave, under these names. Raises `Outcome` where there are more or fewer."""
+        return _named(self.outputs, names)
+
     @classmethod
     def of(
         cls, reply: Answered, payload: bytearray, parcel: Parcel, leaves: list[str], again: bool, device: str
@@ -390,6 +407,18 @@ class Results:
                 tensor = next(queue) if isinstance(entry, TensorEntry) else None
                 groups[-1].append(Result(name, entry, tensor, accesses, device))
         return cls(*groups)
+
+
+def _named(results: list[Result], names: Sequence[str]) -> tuple[Result, ...]:
+    """The results under these names; raises `Outcome` where there are more or fewer."""
+    if len(results) != len(names):
+        raise Outcome(
+            Verdict.FAIL, f"the function returned {len(results)} value{'s' * (len(results) != 1)}, "
+            f"expected {len(names)}: {', '.join(names)}", hint=f"return {', '.join(names)}", cause="not_a_tensor",
+        )  # fmt: skip
+    for result, name in zip(results, names, strict=True):
+        result.name = name
+    return tuple(results)
 
 
 def _near(wanted: str, names: tuple[str, ...], kind: str) -> str:

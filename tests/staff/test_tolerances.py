@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from grader.judge import compare
-from grader.judge.cases import Input
+from grader.judge.cases import CONTIGUOUS, Input, Layout, placed
 from grader.judge.compare import assert_matches
 from grader.judge.expected import Expected
 from grader.judge.plugin import case_seed
@@ -40,16 +40,18 @@ DRAWS = 10
 # What a check compares values with: a reference, itself or through a function of its module.
 COMPARES = (
     "reference.", "check_output(", "check_log_sum_exp(", "check_gradients(", "check_forward(", "check_backward(",
-    "backward(submission",
+    "backward(submission", "check_second_call(", "check_refused(",
 )  # fmt: skip
 MEMORY = "_memory"  # in the name of a check whose inputs are large, and compared in another one as well
 PRECISION_DRAWS = 50
 MARGIN = {torch.float32: 3.0, torch.float16: 1.3, torch.bfloat16: 1.3}
 
 
-def drawn(generator: torch.Generator, case: Input | torch.Tensor, name: str = "x") -> torch.Tensor:
+def drawn(
+    generator: torch.Generator, case: Input | torch.Tensor, name: str = "x", layout: Layout = CONTIGUOUS
+) -> torch.Tensor:
     """What the fixture `draw` gives."""
-    return case if isinstance(case, torch.Tensor) else case.draw(generator)
+    return placed(case, layout) if isinstance(case, torch.Tensor) else case.draw(generator)
 
 
 class Anything:
@@ -70,8 +72,13 @@ class Anything:
     def values(self, names: tuple[str, ...], *arguments: object, **options: object) -> list["Anything"]:
         return [self] * len(names)
 
-    def backward(self, *arguments: object, **options: object) -> list["Anything"]:
-        return [self] * (1 + len(arguments))
+    def values_again(
+        self, names: tuple[str, ...], *arguments: object, **options: object
+    ) -> tuple[list["Anything"], list["Anything"]]:
+        return [self] * len(names), [self] * len(names)
+
+    def backward(self, *arguments: object, of: Sequence[object] | None = None, **options: object) -> list["Anything"]:
+        return [self] * (1 + len(arguments if of is None else of))
 
     def backward_late(self, first: Sequence[object], *others: object, **options: object) -> list["Anything"]:
         return [self] * len(first)

@@ -76,9 +76,13 @@ def refuse(q, k, v):
         raise ValueError(f"{q.dtype} is not supported")
     if q.dtype != k.dtype or k.dtype != v.dtype:
         raise ValueError(f"dtypes differ: {q.dtype}, {k.dtype}, {v.dtype}")
+    if not q.device == k.device == v.device:
+        raise ValueError(f"devices differ: {q.device}, {k.device}, {v.device}")
+    if k.shape != v.shape:
+        raise ValueError(f"k and v differ: {list(k.shape)} and {list(v.shape)}")
     if q.shape[-1] != k.shape[-1] or q.shape[-1] > MOST:
         raise ValueError(f"head dimensions {q.shape[-1]} and {k.shape[-1]}")
-    if q.shape[:-2] != k.shape[:-2] or k.shape != v.shape:
+    if q.shape[:-2] != k.shape[:-2]:
         raise ValueError(f"leading dimensions {list(q.shape[:-2])} and {list(k.shape[:-2])}")
 
 

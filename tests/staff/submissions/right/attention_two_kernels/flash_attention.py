@@ -120,6 +120,8 @@ def fitting(q, k, v):
         problems.append(f"dtypes {q.dtype}, {k.dtype}, {v.dtype}")
     if q.dtype not in (torch.float32, torch.float16, torch.bfloat16):
         problems.append(f"dtype {q.dtype}")
+    if len({x.device for x in (q, k, v)}) > 1:
+        problems.append(f"devices {q.device}, {k.device}, {v.device}")
     if q.shape[-1] != k.shape[-1] or not 1 <= q.shape[-1] <= 256:
         problems.append(f"head dimensions {q.shape[-1]} and {k.shape[-1]}")
     if q.shape[:-2] != k.shape[:-2] or k.shape != v.shape:

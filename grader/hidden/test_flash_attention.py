@@ -37,7 +37,7 @@ OTHER_TILED = [
 ]
 OTHER_KEY_HEADS = [
     Heads(40, 50, 24, leading=(2, 6), key_leading=(2, 2), layout=HEADS_INSIDE, do_layout=HEADS_INSIDE, scale=0.3),
-    Heads(40, 50, 16, leading=(8,), key_leading=(2,), dtype=FLOAT16, is_causal=True),
+    Heads(100, 120, 64, leading=(4,), key_leading=(2,), dtype=FLOAT16),
 ]
 HALF_SUMS = [Heads(48, 1500, 64, dtype=FLOAT16), Heads(48, 700, 96, dtype=FLOAT16, is_causal=True)]
 HALF_GRADIENTS = [Heads(300, 400, 64, dtype=FLOAT16), Heads(130, 60, 80, dtype=FLOAT16, is_causal=True)]

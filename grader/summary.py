@@ -43,7 +43,7 @@ def _show_failures(checks: Sequence[CheckResult], rubric: Rubric, console: Conso
         first, others = group[0], group[1:]
         verdict = (f"{first.verdict.replace('_', ' ')}  ", STYLES[first.verdict])
         if place >= MOST_BLOCKS:
-            title = f"  {first.title}" if len(group) == 1 else f"  and {len(others)} more"
+            title = f"  {_title(first)}" if len(group) == 1 else f"  and {len(others)} more"
             console.print(Text.assemble(verdict, (first.id, "bold"), title), overflow="ellipsis", no_wrap=True)
             continue
         console.print()
@@ -51,7 +51,7 @@ def _show_failures(checks: Sequence[CheckResult], rubric: Rubric, console: Conso
             console.print(Text.assemble(verdict, f"{first.problem}: {first.message}"))
             _show_below(_reasons(first), console)
             continue
-        console.print(Text.assemble(verdict, (first.id, "bold"), f"  {first.title}"))
+        console.print(Text.assemble(verdict, (first.id, "bold"), f"  {_title(first)}"))
         lines = _lines(first, rubric, staff)
         if others:
             lines.append(Text(f"the same: {_names(others)}", style="dim"))
@@ -84,10 +84,17 @@ def _show_doubt(checks: Sequence[CheckResult], console: Console) -> None:
     _show_note(label, reason, (hint, f"in: {_names(checks)}"), console)
 
 
+def _title(check: CheckResult) -> str:
+    """What a check is about, and whether it is one that nobody has to pass."""
+    return f"bonus, comes on top: {check.title}" if check.bonus else check.title
+
+
 def _names(checks: Sequence[CheckResult]) -> str:
     """Checks of one problem by name, or how many there are."""
     return (
-        ", ".join(check.id for check in checks) if len(checks) <= 8 else f"{len(checks)} checks of {checks[0].problem}"
+        ", ".join(f"{check.id} (bonus)" if check.bonus else check.id for check in checks)
+        if len(checks) <= 8
+        else f"{len(checks)} checks of {checks[0].problem}"
     )
 
 

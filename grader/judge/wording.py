@@ -11,8 +11,35 @@ from grader.judge.output import clean
 from grader.judge.replies import Access, LargeEntry, Raised
 from grader.judge.verdict import Outcome, Verdict, Where
 
+NO_ELEMENTS = (
+    "before this line, return an empty result where it has no elements; where only a sum has no terms, it is zeros "
+    "(with k = 0 a product; attention without keys: o is zeros, and lse is -inf)"
+)
+IN_PYTORCH = "in PyTorch code use PyTorch's own: torch.exp, s.amax(-1), s.sum(-1); tl.* is for kernels"
+
 # Errors whose text does not say what to do: a part of the text, why, and what to try.
 KNOWN_ERRORS = (
+    (
+        "Did you forget to add @triton.jit", "a function of triton.language is called outside of a kernel",
+        f"{IN_PYTORCH}, which have @triton.jit above them",
+    ),
+    (
+        "'torch.dtype' object has no attribute 'is_", "a function of triton.language got a tensor of PyTorch",
+        IN_PYTORCH,
+    ),
+    *(
+        (
+            part, "the two tensors of a product of PyTorch have different dtypes",
+            "widen both in the same way before it: q.float(), k.float(), v.float()",
+        )
+        for part in ("expected m1 and m2 to have the same dtype", "self and mat2 must have the same dtype",
+                     "expected scalar type", "expected both vectors to have same dtype")
+    ),
+    (
+        "incorrect number of gradients", "backward returns one value for each argument that forward has after ctx",
+        "return None for each that is no tensor to be differentiated, such as is_causal and scale: "
+        "return dq, dk, dv, None, None",
+    ),
     (
         "0 active drivers", "@triton.autotune times its configurations, and there is no GPU to time them on",
         "use autotune_or_first from assignment/_autotune.py: without a GPU it keeps the first configuration",
@@ -51,11 +78,11 @@ KNOWN_ERRORS = (
     ),
     (
         "must not be zero", "a size is 0 here, and range or tl.arange got it as its step",
-        "return an empty result before the launch where the output has no elements; with k = 0 it is zeros",
+        NO_ELEMENTS,
     ),
     (
         "end argument must be greater than", "tl.arange got a length of 0: a size is 0 here",
-        "return an empty result before the launch where the output has no elements; with k = 0 it is zeros",
+        NO_ELEMENTS,
     ),
     (
         "cannot be accessed from Triton", "a kernel on the GPU got a tensor of the CPU",
@@ -118,8 +145,16 @@ KNOWN_ERRORS = (
         "use x.contiguous() or x.reshape(...) in place of view",
     ),
     (
-        "cannot reshape tensor of 0 elements", "a size is 0 here",
-        "before this line, return an empty result where x.numel() is 0",
+        "cannot reshape tensor of 0 elements", "a size is 0 here", NO_ELEMENTS,
+    ),
+    (
+        "to have non-zero size", "a size is 0 here, and no elements have no maximum", NO_ELEMENTS,
+    ),
+    (
+        "expects a non-empty TensorList", "a size is 0 here, and the list of tiles is empty", NO_ELEMENTS,
+    ),
+    (
+        "expected a non-empty list of Tensors", "a size is 0 here, and the list of tiles is empty", NO_ELEMENTS,
     ),
     (
         "no attribute 'grid_idx'", "a kernel is called like a function, without a grid",
@@ -170,7 +205,15 @@ KNOWN_ERRORS = (
         "write `pass` or a docstring, or finish it",
     ),
     (
-        "by zero", "a size may be 0 here", "before this line, return an empty result where x.numel() is 0",
+        "by zero", "a size may be 0 here", NO_ELEMENTS,
+    ),
+)  # fmt: skip
+
+
+# The same, where no line of the submission's is on the stack: Triton's own functions raised it.
+KNOWN_IN_TRITON = (
+    (
+        "object has no attribute 'scalar'", "a function of triton.language got a tensor of PyTorch", IN_PYTORCH,
     ),
 )  # fmt: skip
 
@@ -238,7 +281,8 @@ def _explained(said: str, stack: str) -> tuple[str, str]:
     lines = [line.strip() for line in stack.splitlines() if line.strip(" ^~")]  # without the marks below a line
     line = lines[-1] if lines else ""
     by_line = [(why, hint) for pattern, why, hint in KNOWN_LINES if re.search(pattern, line)]
-    by_message = [(why, hint) for part, why, hint in KNOWN_ERRORS if part in said]
+    known = KNOWN_ERRORS if lines else (*KNOWN_IN_TRITON, *KNOWN_ERRORS)
+    by_message = [(why, hint) for part, why, hint in known if part in said]
     return next(iter(by_line + by_message), ("", ""))
 
 

@@ -1,5 +1,6 @@
 """Errors whose own text does not say what to do: each is met as a student meets it, and told why."""
 
+import io
 from types import SimpleNamespace
 
 import pytest
@@ -10,8 +11,11 @@ from grader.judge.plugin import _lacking
 from grader.judge.replies import Raised
 from grader.judge.servers import Servers
 from grader.judge.verdict import Verdict
-from grader.judge.wording import KNOWN_ERRORS, raised_outcome
+from grader.judge.wording import KNOWN_ERRORS, KNOWN_IN_TRITON, raised_outcome
+from grader.rubric import Rubric
 from grader.rubric_files import ALL_LIMIT_S
+from grader.summary import show_result
+from grader.terminal import make_console
 
 # What a kernel does with x (16 elements from `x_ptr`, as tile `x`), or with two 16 x 16 tiles `a` and `b`, and a part
 # of what the student reads.
@@ -83,6 +87,59 @@ def test_an_error_at_a_launch_says_what_triton_means(launch, words, grade, serve
     assert words in told(grade, tmp_path, "pass", launch)
 
 
+# A line in a function that is no kernel, and a part of what the student reads.
+IN_PYTORCH = {
+    "tl.max(x, 0)": "a function of triton.language got a tensor of PyTorch",
+    "tl.sum(x, 0)": "a function of triton.language got a tensor of PyTorch",
+    "tl.exp(x)": "a function of triton.language is called outside of a kernel",
+    "x[None] @ x.half()[:, None]": "the two tensors of a product of PyTorch have different dtypes",
+    "x[None, None] @ x.half()[None, :, None]": "widen both in the same way before it: q.float()",
+    "x.half() @ x": "the two tensors of a product of PyTorch have different dtypes",
+    "torch.addmm(x[:, None].half(), x[:, None], x[None])": "the two tensors of a product of PyTorch",
+    "x[:0].amax(0)": "no elements have no maximum",
+    "torch.cat([])": "where only a sum has no terms, it is zeros",
+    "torch.stack([])": "the list of tiles is empty",
+}
+
+
+@pytest.mark.parametrize(("line", "words"), IN_PYTORCH.items())
+def test_an_error_in_pytorch_says_what_to_do_in_pytorch(line, words, grade, servers, tmp_path):
+    if servers.device == "cuda":
+        pytest.skip("needs a CPU: other devices have other words")
+    (tmp_path / "gelu.py").write_text(
+        f"import torch\nimport triton.language as tl\n\n\ndef gelu(x):\n    return {line}\n"
+    )
+    [check] = grade(tmp_path, "gelu.large_values").checks
+    assert words in f"{check.message}\n{check.why}\n{check.hint}"
+    assert "grid" not in check.why
+
+
+def test_a_backward_that_gives_too_few_gradients_is_told_to_return_none_for_the_others(grade, tmp_path):
+    (tmp_path / "flash_attention.py").write_text(TOO_FEW_GRADIENTS)
+    [check] = grade(tmp_path, "flash_attention.autograd_gradients").checks
+    assert "incorrect number of gradients (expected 5, got 3)" in check.message
+    assert "return None for each that is no tensor to be differentiated, such as is_causal and scale" in check.hint
+
+
+TOO_FEW_GRADIENTS = """
+import torch
+
+
+class Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, v, is_causal, scale):
+        return q.clone()
+
+    @staticmethod
+    def backward(ctx, do):
+        return do, do, do
+
+
+def flash_attention(q, k, v, is_causal=False, scale=None):
+    return Attention.apply(q, k, v, is_causal, scale)
+"""
+
+
 # A whole module, the verdict of its check, and what is said of it.
 MODULES = {
     "import torch\n\n\ndef gelu(x):\n    return x.cuda()\n": ("fail", "this line wants a GPU"),
@@ -146,13 +203,16 @@ def test_after_the_time_for_all_checks_the_others_are_not_tried(grade, servers, 
     assert "the checks before it took more than" in checks[1].message
 
 
-@pytest.mark.parametrize("row", KNOWN_ERRORS, ids=[row[0] for row in KNOWN_ERRORS])
-def test_a_known_error_has_a_reason_and_a_next_step_and_is_found_before_any_other(row):
+KNOWN = [*((row, "a line") for row in KNOWN_ERRORS), *((row, "") for row in KNOWN_IN_TRITON)]
+
+
+@pytest.mark.parametrize(("row", "stack"), KNOWN, ids=[f"{row[0]}-{stack}" for row, stack in KNOWN])
+def test_a_known_error_has_a_reason_and_a_next_step_and_is_found_before_any_other(row, stack):
     part, why, hint = row
     outcome = raised_outcome(
         Raised(
             number=1, status="raised", type="RuntimeError", out_of_memory=False, missing=None, message=part, where=None,
-            traceback="", accesses=[],
+            traceback=stack, accesses=[],
         )
     )  # fmt: skip
     assert (outcome.why, outcome.hint) == (why, hint)
@@ -215,3 +275,18 @@ def test_memory_that_a_gpu_does_not_get_back_is_told(monkeypatch, used, unreturn
     monkeypatch.setattr(servers, "_used_bytes", lambda: used)
     servers.close()
     assert servers.unreturned_bytes == unreturned
+
+
+@pytest.mark.parametrize(
+    ("checks", "words"),
+    [
+        (["fewer_key_heads"], "flash_attention.fewer_key_heads bonus, comes on top: flash_attention: several heads"),
+        (["autograd_two_calls", "fewer_key_heads"], "the same: flash_attention.fewer_key_heads (bonus)"),
+    ],
+)
+def test_a_bonus_that_fails_is_called_one(checks, words, grade, tmp_path):
+    (tmp_path / "flash_attention.py").write_text(TOO_FEW_GRADIENTS)
+    stream = io.StringIO()
+    result = grade(tmp_path, *(f"flash_attention.{check}" for check in checks))
+    show_result(result, Rubric.read(), make_console(stream), staff=False)
+    assert words in " ".join(stream.getvalue().split())

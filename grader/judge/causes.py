@@ -22,9 +22,10 @@ __all__ = [
 ]
 
 # What is certain first, what is only likely last. A misread input explains the same values that a load from its gaps
-# reports, so it comes before that; and a NaN that was computed may have the bits of fresh memory, so what tells of
-# such NaN comes before what was never written.
+# reports, so it comes before that; and a sum with fresh memory has its bits, so what tells of NaN that was computed
+# comes before what was never written.
 PREDICATES: tuple[Predicate, ...] = (
+    in_numbers.no_keys,
     in_memory.output_strides_ignored,
     in_memory.strides_ignored,
     in_numbers.known_mistake_in_finite_numbers,
@@ -39,7 +40,7 @@ PREDICATES: tuple[Predicate, ...] = (
     in_memory.tiles_missing,
     in_memory.never_written,
     in_numbers.previous_answer,
-    in_numbers.known_mistake,
+    in_numbers.known_mistake_with_nan,
     in_numbers.constant,
     in_numbers.lower_precision,
     in_numbers.kept_between_calls,

@@ -109,6 +109,25 @@ def strides_ignored(evidence: Evidence) -> Cause | None:
                 why = misreading.why.format(strides=strides_of(arguments[first]))
                 likewise = "".join(f"; so is {evidence.words_for(index)}" for index in others)
                 return Cause(misreading.name, f"{evidence.words_for(first)} is {why}{likewise}", misreading.hint)
+    return _strides_of_another(evidence)
+
+
+def _strides_of_another(evidence: Evidence) -> Cause | None:
+    """An input is read by the strides of another one."""
+    arguments = evidence.expected.arguments
+    for (index, x), (other, y) in itertools.permutations(enumerate(arguments), 2):
+        misread = _with_strides(x, y.stride()) if x.dim() == y.dim() and x.numel() and y.numel() else None
+        if misread is None:
+            continue
+        changed = [misread if place == index else argument for place, argument in enumerate(arguments)]
+        if evidence.is_explained_by(evidence.expected.formula(*changed)):
+            return Cause(
+                "strides_of_another",
+                f"{evidence.words_for(index)} is read with the strides of {evidence.words_for(other)}: "
+                f"they are {strides_of(y)}, and its own are {strides_of(x)}",
+                "pass each tensor's own strides, and compare the order in which they are passed with that in which the "
+                "kernel takes them",
+            )  # fmt: skip
     return None
 
 
@@ -204,7 +223,7 @@ def out_of_bounds(evidence: Evidence) -> Cause | None:
 def red_zone_read(evidence: Evidence) -> Cause | None:
     """NaN with the red zones' bits: the interpreter and the CPU carry them through arithmetic, a GPU does not."""
     poison = memory.POISON_BITS.get(evidence.got.dtype)
-    if poison is None or not (memory.bits(evidence.got) & 0x7FFFFFFF == poison).any():
+    if evidence.without_kernel or poison is None or not (memory.bits(evidence.got) & 0x7FFFFFFF == poison).any():
         return None
     return Cause(
         "red_zone_read", "the answer holds values from outside the input (they are NaN there)",
@@ -215,7 +234,7 @@ def red_zone_read(evidence: Evidence) -> Cause | None:
 def row_longer_than_block(evidence: Evidence) -> Cause | None:
     """Every row is written up to the same power of two, and not from there on."""
     untouched = evidence.untouched
-    if evidence.product or not untouched.any() or untouched.dim() < 2:
+    if evidence.product or evidence.without_kernel or not untouched.any() or untouched.dim() < 2:
         return None
     rows = untouched.reshape(-1, untouched.shape[-1])
     columns, block = rows.shape[1], int(rows[0].long().argmax())
@@ -279,6 +298,16 @@ def never_written(evidence: Evidence) -> Cause | None:
         return Cause(
             "never_written", "with k = 0 each sum is 0, and here nothing was stored",
             "leave k = 0 to the kernel, whose loop then takes no step and stores zeros, or return torch.zeros",
+        )  # fmt: skip
+    if evidence.without_kernel:
+        return Cause(
+            "never_written",
+            "no element was ever written, and no kernel was launched"
+            if untouched.all() and untouched.numel() > 1
+            else f"{_count(untouched)} never written, the first is {_first(untouched)}",
+            "is every tile of the result assigned, o[..., first:last, :] = ..., the last one, too?"
+            if evidence.attention
+            else "launch the kernel, kernel[grid](...), or assign every element",
         )  # fmt: skip
     check_the_grid = "check the grid (does a program exist for every element?) and the mask of the store"
     if untouched.all() and untouched.numel() > 1:

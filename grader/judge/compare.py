@@ -34,7 +34,8 @@ def assert_matches(
     if errors.within(expected.tolerance):
         return
     stale = previous.values if previous and previous.values.shape == got.shape else None
-    cause = cause or find(Evidence(got, expected, errors, result.accesses, stale))
+    watched = result.launches is not None and result.device == "cpu"
+    cause = cause or find(Evidence(got, expected, errors, result.accesses, stale, result.launches, watched))
     raise Outcome(
         Verdict.FAIL,
         _what_is_wrong(result.name, got, expected, errors),

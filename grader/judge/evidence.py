@@ -42,6 +42,8 @@ class Evidence:
     errors: Errors
     accesses: tuple[Access, ...] = ()  # what the runner's watch saw: advice
     previous: torch.Tensor | None = None  # the right answer of the call before, where it has the same shape
+    launches: int | None = None  # of kernels, so far in this check, None where nobody counted: advice
+    watched: bool = False  # the interpreter's loads were looked at, and `accesses` are all that strayed
 
     @property
     def wrong(self) -> torch.Tensor:
@@ -57,6 +59,24 @@ class Evidence:
     def not_finite(self) -> torch.Tensor:
         """The elements that are NaN or infinite and ought not to be."""
         return ~self.got.isfinite() & self.expected.values.to(self.got.dtype).isfinite()
+
+    @property
+    def without_kernel(self) -> bool:
+        """Whether PyTorch alone computed this: then no load, no store and no grid can be at fault."""
+        return self.launches == 0
+
+    @property
+    def attention(self) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """q and k where the answer belongs to attention."""
+        if self.names[-3:] != ["q", "k", "v"]:
+            return None
+        q, k, _ = self.expected.arguments[-3:]
+        return q, k
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether a row sees the more the later it is: its first rows may be right by chance."""
+        return bool(getattr(self.expected.formula, "is_causal", False))
 
     @property
     def product(self) -> tuple[int, int, int] | None:

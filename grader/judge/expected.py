@@ -37,7 +37,8 @@ class Expected:
     mistakes: tuple[Mistake, ...] = ()
     least_scale: float = 0.0  # what errors are relative to where answers are smaller: see `measure`
     form: str = LIKE_X  # what a result looks like, and how to allocate it
-    advice: str = "compute the first wrong element by hand, and print the kernel's steps for it"  # if no cause is found
+    # what to try if no cause is found
+    advice: str = "compute the first wrong element by hand, and print each step on the way to it"
 
     @classmethod
     def of(

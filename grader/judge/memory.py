@@ -15,8 +15,8 @@ import torch
 
 ZONE_BYTES = 64 * 1024  # on both sides; more than any sensible tile reaches over an edge
 
-# A quiet NaN whose payload is not the one that PyTorch fills fresh memory with, nor the processor's own.
-# The same bits stand in `grader/runner/watch.py`.
+# Quiet NaN whose payloads are not the processor's own: of what lies around the inputs, which also stands in
+# `grader/runner/watch.py`, and of memory that a submission has just got, which also stands in `operators.py` there.
 POISON_BITS = {
     torch.float16: 0x7FC1,
     torch.bfloat16: 0x7FC1,
@@ -24,10 +24,10 @@ POISON_BITS = {
     torch.float64: 0x7FF8DEADDEADDEAD,
 }
 FILL_BITS = {
-    torch.float16: 0x7E00,
-    torch.bfloat16: 0x7FC0,
-    torch.float32: 0x7FC00000,
-    torch.float64: 0x7FF8000000000000,
+    torch.float16: 0x7FC2,
+    torch.bfloat16: 0x7FC2,
+    torch.float32: 0x7FC0F111,
+    torch.float64: 0x7FF8F111F111F111,
 }
 
 _INTEGER = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}

@@ -41,6 +41,7 @@ class Result:
     tensor: torch.Tensor | None
     accesses: tuple[Access, ...] = ()  # what the runner's watch saw: advice
     device: str = "cpu"  # where the inputs were
+    launches: int | None = None  # of kernels, so far in this check: advice
 
     def plain(self) -> torch.Tensor:
         """The tensor; raises `Outcome` where it is none."""
@@ -405,7 +406,7 @@ class Results:
                 if isinstance(entry, LargeEntry):
                     raise too_large_outcome(name, entry)
                 tensor = next(queue) if isinstance(entry, TensorEntry) else None
-                groups[-1].append(Result(name, entry, tensor, accesses, device))
+                groups[-1].append(Result(name, entry, tensor, accesses, device, reply.launches))
         return cls(*groups)
 
 

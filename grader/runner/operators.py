@@ -1,10 +1,18 @@
-"""Notes which operators of PyTorch a call runs, and how many kernels it launches. Advice: it can be blinded."""
+"""Notes which operators of PyTorch a call runs, and how many kernels it launches; marks fresh memory.
+
+Advice: it can be blinded.
+"""
 
 from typing import Any
 
 import loading
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+
+# What makes room without a value. PyTorch fills it with the NaN that arithmetic gives as well, so it gets bits of its
+# own: the judge tells by them what was never written. They also stand in `grader/judge/memory.py`.
+MAKES_ROOM = {"aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::new_empty_strided"}
+FRESH = {2: (torch.int16, 0x7FC2), 4: (torch.int32, 0x7FC0F111), 8: (torch.int64, 0x7FF8F111F111F111)}
 
 
 class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -24,6 +32,8 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Carry the operator out; note it by its name if it gives numbers, or changes an argument and gives nothing."""
         result = function(*arguments, **(options or {}))
         touched, name = first_tensor(arguments if result is None else result), function._schema.name
+        if name in MAKES_ROOM:
+            mark_as_fresh(result)
         is_view = function.is_view and name.startswith("aten::")  # of one that was added, nobody knows what it does
         if touched is not None and touched.dtype != torch.bool and not is_view:
             noted = self.seen.setdefault(name, {"count": 0, "where": None})
@@ -34,6 +44,13 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def count_launch(self, *what: object) -> None:
         """Called at each launch of a kernel: by the interpreter's watch, or by triton itself on a GPU."""
         self.launches += 1
+
+
+def mark_as_fresh(room: torch.Tensor) -> None:
+    """Fill new memory for floating-point numbers with a NaN that no computation gives."""
+    if room.is_floating_point() and room.element_size() in FRESH and room.layout is torch.strided:
+        integer, pattern = FRESH[room.element_size()]
+        room.view(integer).fill_(pattern)
 
 
 def first_tensor(thing: object) -> torch.Tensor | None:

@@ -21,7 +21,7 @@ from grader.judge.cases import CONTIGUOUS, Input, Layout, placed
 from grader.judge.compare import assert_matches
 from grader.judge.expected import Expected
 from grader.judge.plugin import case_seed
-from grader.judge.reference import flash_attention as attention_reference
+from grader.judge.reference import attention
 from grader.judge.reference import gelu as gelu_reference
 from grader.judge.reference import matmul as matmul_reference
 from grader.judge.reference import softmax as softmax_reference
@@ -367,7 +367,7 @@ def matmul_by_steps(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 def attention_weights(formula, q, k, scores=torch.float32):
     """exp(S - m), m and the sum of the weights, in float32."""
-    s = attention_reference.scores(q, k, formula.is_causal, formula.scale).to(scores).float()
+    s = attention.scores(q, k, formula.is_causal, formula.scale).to(scores).float()
     maximum = s.amax(-1, keepdim=True) if s.shape[-1] else s.new_full((*s.shape[:-1], 1), -torch.inf)
     weights = torch.exp(s - maximum)
     return weights, maximum, weights.sum(-1, keepdim=True)
@@ -376,14 +376,14 @@ def attention_weights(formula, q, k, scores=torch.float32):
 def output_by_one_pass(formula, q, k, v):
     """The weights rounded to v's dtype before their product."""
     weights, _, total = attention_weights(formula, q, k)
-    v = attention_reference.heads_like(v, q)
+    v = attention.heads_like(v, q)
     return ((weights.to(v.dtype).float() @ v.float()) / torch.where(total > 0, total, 1)).to(q.dtype)
 
 
 def output_by_tiles(formula, q, k, v):
     """Keys 32 at a time, from the end, with a running maximum."""
-    s = attention_reference.scores(q, k, formula.is_causal, formula.scale).float()
-    v = attention_reference.heads_like(v, q)
+    s = attention.scores(q, k, formula.is_causal, formula.scale).float()
+    v = attention.heads_like(v, q)
     maximum, total = torch.full_like(s[..., :1], -torch.inf) if s.shape[-1] else q[..., :1].float() * 0 - torch.inf, 0.0
     summed = torch.zeros(*q.shape[:-1], v.shape[-1])
     for start in reversed(range(0, s.shape[-1], 32)):
@@ -404,7 +404,7 @@ def log_sum_by_one_pass(formula, q, k, v):
 
 def log_sum_by_two_to_the(formula, q, k, v):
     """In base 2."""
-    s = attention_reference.scores(q, k, formula.is_causal, formula.scale).float() * 1.4426950408889634
+    s = attention.scores(q, k, formula.is_causal, formula.scale).float() * 1.4426950408889634
     maximum = s.amax(-1, keepdim=True) if s.shape[-1] else s.new_full((*s.shape[:-1], 1), -torch.inf)
     return ((maximum + torch.log2(torch.exp2(s - maximum).sum(-1, keepdim=True))) * 0.6931471805599453)[..., 0]
 
@@ -413,16 +413,16 @@ def gradient_by_products(formula, do, q, k, v, rounded=True, step=None):
     """From D = rowsum(do * o) with a rounded o; P and dS rounded before their products; sums kept in steps if asked."""
     weights, _, total = attention_weights(formula, q, k)
     p = weights / torch.where(total > 0, total, 1)
-    o = attention_reference.Output(formula.is_causal, formula.scale)(q, k, v).to(q.dtype)
+    o = attention.Output(formula.is_causal, formula.scale)(q, k, v).to(q.dtype)
     row_sums = (do.float() * o.float()).sum(-1, keepdim=True)
-    ds = p * (do.float() @ attention_reference.heads_like(v, q).float().mT - row_sums)
+    ds = p * (do.float() @ attention.heads_like(v, q).float().mT - row_sums)
     scale = 1 / math.sqrt(q.shape[-1]) if formula.scale is None else formula.scale
-    left, right = {"q": (ds, attention_reference.heads_like(k, q)), "k": (ds.mT, q), "v": (p.mT, do)}[formula.of]
+    left, right = {"q": (ds, attention.heads_like(k, q)), "k": (ds.mT, q), "v": (p.mT, do)}[formula.of]
     left = left.to(q.dtype).float() if rounded else left
     product = kept_in_steps(left, right.float(), step, q.dtype) if step else left @ right.float()
     product = product * (1.0 if formula.of == "v" else scale)
     like = {"q": q, "k": k, "v": v}[formula.of]
-    return attention_reference._over_group(product, like).to(q.dtype)
+    return attention.over_group(product, like).to(q.dtype)
 
 
 def gradient_unrounded(formula, do, q, k, v):
@@ -442,7 +442,7 @@ def output_low(formula, q, k, v):
     if q.dtype == torch.float32:
         return output_by_one_pass(formula, *(x.half() for x in (q, k, v))).float()
     weights, _, total = attention_weights(formula, q, k)
-    summed = kept_in_steps(weights.to(v.dtype).float(), attention_reference.heads_like(v, q).float(), 16, q.dtype)
+    summed = kept_in_steps(weights.to(v.dtype).float(), attention.heads_like(v, q).float(), 16, q.dtype)
     return (summed / total).to(q.dtype)
 
 
@@ -461,9 +461,9 @@ def activated(
 
 
 RIGHT = {
-    attention_reference.Output: (output_by_one_pass, output_by_tiles),
-    attention_reference.LogSumExp: (log_sum_by_one_pass, log_sum_by_two_to_the),
-    attention_reference.Gradient: (gradient_by_products, gradient_unrounded),
+    attention.Output: (output_by_one_pass, output_by_tiles),
+    attention.LogSumExp: (log_sum_by_one_pass, log_sum_by_two_to_the),
+    attention.Gradient: (gradient_by_products, gradient_unrounded),
     gelu_reference.tanh_form: (gelu_by_library, gelu_by_exp2, gelu_by_formula),
     softmax_reference._softmax: (softmax_by_library, softmax_by_blocks),
     softmax_reference._gradient: (gradient_recomputed, gradient_from_rounded),
@@ -518,8 +518,8 @@ def sum_low(terms: torch.Tensor) -> torch.Tensor:
 
 
 LOW = {
-    attention_reference.Output: output_low,
-    attention_reference.Gradient: attention_gradient_low,
+    attention.Output: output_low,
+    attention.Gradient: attention_gradient_low,
     gelu_reference.tanh_form: gelu_low,
     softmax_reference._softmax: softmax_low,
     softmax_reference._gradient: gradient_low,

@@ -225,8 +225,8 @@ class Forward:
 
 
 def _telling(answer: torch.Tensor) -> torch.Tensor:
-    """NaN throughout fits too many stories, and so do zeros: then a tensor of no shape."""
-    return answer if (answer.isfinite() & (answer != 0)).any() else torch.empty(0)
+    """NaN or infinities throughout fit too many stories, and so do zeros: then a tensor of no shape."""
+    return answer if (answer.float().isfinite() & (answer != 0)).any() else torch.empty(0)
 
 
 @dataclass(frozen=True)

@@ -157,7 +157,7 @@ class DDP(nn.Module):
 
         The next backward outside, with its finish_gradient_synchronization, averages all that has accumulated, once:
         each bucket is sent once. That includes parameters that only the backwards inside used. After the block
-        everything is as before, also if an exception leaves it.
+        everything is as before.
         """
         raise NotImplementedError
 

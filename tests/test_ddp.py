@@ -82,6 +82,8 @@ WRAPPED = [
     Training(MLP, world=2, begins_with="load", note="weights loaded by their names, `module.first.weight` and so on"),
 ]
 GROUPS = [Training(MLP, world=3, group=(1, 2), steps=2)]
+KINDS = [Training(FROZEN), Training(MIXED)]
+SMALL_GROUPS = [Training(FROZEN, world=3, group=(1, 2), steps=0)]
 
 
 def by(function, cases):
@@ -89,13 +91,13 @@ def by(function, cases):
     return [case.by(function) for case in cases]
 
 
-@pytest.mark.parametrize("case", by("broadcast_module", START), ids=str)
+@pytest.mark.parametrize("case", by("broadcast_module", [*START, *SMALL_GROUPS]), ids=str)
 def test_broadcast(ranks, case):
     """broadcast_module gives all ranks the parameters and the buffers of the first, frozen ones too."""
     ranks.train(case)
 
 
-@pytest.mark.parametrize("case", by("all_reduce_gradients", MEANS), ids=str)
+@pytest.mark.parametrize("case", by("all_reduce_gradients", [*MEANS, *GROUPS]), ids=str)
 def test_naive_mean(ranks, case):
     """all_reduce_gradients leaves the mean of the gradients on every rank."""
     ranks.train(case)
@@ -107,7 +109,7 @@ def test_naive_unused(ranks, case):
     ranks.train(case)
 
 
-@pytest.mark.parametrize("case", by("all_reduce_gradients_flat", [*MEANS, Training(FROZEN)]), ids=str)
+@pytest.mark.parametrize("case", by("all_reduce_gradients_flat", [*MEANS, *GROUPS, *KINDS]), ids=str)
 def test_flat_mean(ranks, case):
     """all_reduce_gradients_flat leaves the mean of the gradients on every rank."""
     ranks.train(case)

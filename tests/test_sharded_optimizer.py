@@ -38,6 +38,7 @@ RELOADED = [
     Optimization(NETWORK, reloaded=True, steps=5, optimizer="SGD", options=MOMENTUM, world=3, note="saved and loaded"),
 ]
 MISSING = [Optimization(NETWORK, missing=(1,), note="one has no gradient")]
+SUBGROUPS = [Optimization(NETWORK, world=3, group=(1, 2))]
 AVERAGED = [Optimization(NETWORK, averaged=True, world=3, steps=4, note="the mean of each rank's own gradients")]
 
 
@@ -102,6 +103,12 @@ def test_state_dict(ranks, case):
 @pytest.mark.parametrize("case", MISSING, ids=str)
 def test_missing_gradients(ranks, case):
     """A parameter without a gradient is left alone."""
+    assert_optimizes(ranks, case)
+
+
+@pytest.mark.parametrize("case", SUBGROUPS, ids=str)
+def test_process_group(ranks, case):
+    """In a group of some of the ranks: an owner is a rank of the group."""
     assert_optimizes(ranks, case)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from grader.judge.causes_in_numbers import known_mistake
+from grader.judge.collectives import Part
 from grader.judge.compare import assert_matches
 from grader.judge.hub import Network, Passed
 from grader.judge.ranks import Backend, RankProcesses, Reported, Run, Steps
@@ -23,9 +24,11 @@ from grader.judge.verdict import Outcome, Verdict
 
 BACKENDS: tuple[Backend, ...] = ("judged", "gloo")
 
-# Of the gradients' bytes, sent before the last gradients exist: with eight equal layers 7/8 by all-reduce, half of that
-# where an all-gather follows each reduce-scatter at the end.
-LEAST_EARLY = 0.4
+LEAST_EARLY = 0.5  # of the gradients' bytes, sent before the last gradients exist: of eight equal layers 7/8 can be
+AFTER = {"DDP": "after the construction", "broadcast_module": "after broadcast_module"}
+
+NEARLY = 1e-6  # of its square, that a gradient in float32 is off
+
 MOST_SENT = 1.05  # times the gradients
 PADDING_BYTES = 64  # of a bucket: to a multiple of the number of ranks, say
 FLAGS_BYTES, FLAGS_FIXED_BYTES = 16, 128  # on the wire, for telling each other which parameters were used
@@ -44,7 +47,7 @@ class Traffic:
 class Overlap:
     """What the only step of a training sends, seen from the network, in bytes on a rank's wire."""
 
-    early: int  # before the last gradients existed on any rank
+    early: int  # of gradients, before a rank's last ones existed: as they were found in what every rank gave
     volume: int  # in all
     waited: bool  # whether a backward went no further before it had a result
 
@@ -75,9 +78,11 @@ class Ranks:
         draw = Draw.of(training, self.generator)
         run = self._run(draw, "judged", Network(draw.factors, draw.gates, slow=True))
         self._compare(draw, run)
-        sent = [one for one in run.passed if one.first_gates > 0]
-        early = sum(one.volume for one in sent if one.last_gates < draw.gates)
-        return Overlap(early, sum(one.volume for one in sent), run.waited)
+        return Overlap(
+            early=_sent_early(Reference.of(draw), run.sent, draw.gates),
+            volume=sum(one.volume for one in run.passed if one.first_gates > 0),
+            waited=run.waited,
+        )
 
     def _passed(self, training: Training) -> list[Passed]:
         return self._run(Draw.of(training, self.generator), "judged").passed
@@ -86,22 +91,30 @@ class Ranks:
         """Carry a training out, without looking at what comes back but its form."""
         training = draw.training
         programs = [draw.program(rank) for rank in range(training.world)]
-        reports = [training.reports if rank in training.ranks else 0 for rank in range(training.world)]
+        reports = [training.report_sizes if rank in training.ranks else [] for rank in range(training.world)]
         return self.carry_out(backend, programs, reports, network)
 
     def carry_out(
         self,
         backend: Backend,
         programs: Sequence[tuple[Steps, dict[str, torch.Tensor]]],
-        reports: Sequence[int],
+        reports: Sequence[Sequence[int]],
         network: Network | None = None,
     ) -> Run:
-        """Run a program with its tensors on each rank, which has to give so many reports."""
+        """Run a program with its tensors on each rank, which has to give reports of so many values."""
         steps, tensors = zip(*programs, strict=True)
         run = self._process.run(backend, steps, tensors, network)
-        if [len(of_rank) for of_rank in run.reports] != list(reports):
-            raise self._process.malformed("a reply with too few or too many reports")
+        for rank, (found, due) in enumerate(zip(run.reports, reports, strict=True)):
+            if [len(values) for values in found] != list(due):
+                raise Outcome(
+                    Verdict.FAIL, f"on rank {rank} the network has other parameters or buffers than before",
+                    hint="leave the module as it is: add nothing to it and take nothing away", cause="network_changed",
+                )  # fmt: skip
         return run
+
+    def malformed(self, what: str) -> Outcome:
+        """The verdict on a run that no program of ours gives, to be raised."""
+        return self._process.malformed(what)
 
     def result(self, name: str, reported: Reported) -> Result:
         """A reported value, to be compared."""
@@ -121,7 +134,7 @@ class Ranks:
     def _weights(self, reported: Sequence[Reported], draw: Draw, expected: Reference, rank: int) -> None:
         values = zip(expected.weight_names, reported, expected.weights, draw.states[rank], strict=True)
         for name, one, first, own in values:
-            what = f"{name} on rank {rank}, after the construction,"
+            what = f"{name} on rank {rank}, {AFTER.get(draw.training.function, 'at the start')},"
             assert_matches(self.result(what, one), reference.weight(first, own), find=known_mistake)
 
     def _gradients(
@@ -135,7 +148,7 @@ class Ranks:
             result = self.result(f"the gradient of {name} on rank {rank}{when}", one)
             if mean_of(local) is None:
                 if not isinstance(one.entry, NoneEntry):
-                    raise _not_none(result.name)
+                    raise _not_none(result.name, name in training.plan.frozen)
                 continue
             filled = [_zeros(local) if gradient is None else gradient for gradient in local]
             earlier = mean_of([gradients[number] for gradients in expected.local[step - 1]]) if step else None
@@ -143,7 +156,7 @@ class Ranks:
                 raise _missing(result.name, local[position] is None)
             dtype = expected.weights[expected.weight_names.index(name)].dtype
             mixed_up = _mixed_up(number, expected.local[step], expected.names)
-            right = reference.gradient(filled, position, dtype, earlier, mixed_up)
+            right = reference.gradient(filled, position, dtype, earlier, mixed_up, _advice(training))
             assert_matches(result, right, find=known_mistake)
 
 
@@ -162,11 +175,55 @@ def _mixed_up(number: int, local: Sequence[Gradients], names: Sequence[str]) -> 
     return found
 
 
+def _advice(training: Training) -> str:
+    """What to try where a gradient is wrong in a way that is not known."""
+    if training.backwards > 1:
+        return "inside no_sync() a hook has to return at once, and what has added up is sent by the next backward"
+    if training.steps > 1:
+        return "compare the steps: handles, counters and buckets of one must be gone when the next one begins"
+    return "try it with two ranks: print this tensor on each before and after the collective"
+
+
+def _sent_early(reference: Reference, sent: Sequence[Part], gates: int) -> int:
+    """Bytes of gradients that were in what each rank gave before it came to its last gate."""
+    [local] = reference.local
+    found = 0
+    for number in range(len(reference.names)):
+        early = [
+            any(
+                _contains(one, gradients[number])
+                for part in sent
+                if part.rank == rank and part.gates < gates
+                for one in part.tensors
+            )
+            for rank, gradients in enumerate(local)
+        ]
+        gradient = local[0][number]
+        found += 4 * gradient.numel() if all(early) and gradient is not None else 0
+    return found
+
+
+def _contains(sent: torch.Tensor, gradient: torch.Tensor | None) -> bool:
+    """Whether the elements of a gradient, or of a multiple of it, stand one after the other in what was sent."""
+    if gradient is None or sent.numel() < gradient.numel() or not sent.is_floating_point():
+        return False
+    flat = gradient.flatten() / gradient.norm()
+    windows = sent.double().unfold(0, flat.numel(), 1)
+    along = windows @ flat  # for each place, the multiple that fits best
+    across = (windows.square().sum(1) - along.square()).clamp(min=0)
+    return bool(((across <= NEARLY * along.square()) & (along != 0)).any())
+
+
 def _zeros(local: Sequence[torch.Tensor | None]) -> torch.Tensor:
     return next(torch.zeros_like(one) for one in local if one is not None)
 
 
-def _not_none(name: str) -> Outcome:
+def _not_none(name: str, frozen: bool) -> Outcome:
+    if frozen:
+        return Outcome(
+            Verdict.FAIL, f"{name} is a tensor, expected None", "the parameter is frozen: it has no gradient",
+            "leave out parameters with requires_grad=False", cause="gradient_of_frozen",
+        )  # fmt: skip
     return Outcome(
         Verdict.FAIL, f"{name} is a tensor, expected None",
         "no rank has used this parameter: it has no gradient, and an optimizer leaves it alone",
@@ -207,7 +264,8 @@ def assert_sent(
         raise Outcome(
             Verdict.FAIL, f"{sent}, {most_collectives} are enough",
             "each collective costs its latency, however small it is",
-            "put gradients one after the other into a flat tensor, and all-reduce that", cause="too_many_collectives",
+            "fill each bucket up to bucket_bytes" if largest else "put all gradients of a dtype into one flat tensor",
+            cause="too_many_collectives",
         )  # fmt: skip
     if largest is not None and traffic.largest > largest + PADDING_BYTES:
         raise Outcome(
@@ -228,16 +286,17 @@ def _too_much(sent: str, plan: Plan) -> Outcome:
 def assert_overlaps(overlap: Overlap, plan: Plan) -> None:
     """Demand that most gradients are sent while the backward goes on, and that it does not wait for them."""
     due, flags = 2 * plan.gradient_bytes, FLAGS_BYTES * plan.parameters + FLAGS_FIXED_BYTES
+    early = overlap.early / plan.gradient_bytes
     hint = (
         "launch a bucket from a hook as soon as its gradients are there, with async_op=True, and wait for all in "
         "finish_gradient_synchronization"
     )
     if overlap.volume > due * MOST_SENT + flags:
         raise _too_much(f"the step sends {overlap.volume} bytes", plan)
-    if overlap.early < LEAST_EARLY * due:
+    if early < LEAST_EARLY:
         raise Outcome(
             Verdict.FAIL,
-            f"when the last gradients came into being, {overlap.early / due:.0%} of all had been sent; "
+            f"when the last gradients came into being, {early:.0%} of all had been sent; "
             f"{LEAST_EARLY:.0%} are due by then, and each layer has a bucket of its own",
             "the reductions begin when the backward is through", hint, cause="no_overlap",
         )  # fmt: skip

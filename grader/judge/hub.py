@@ -23,6 +23,7 @@ from grader.judge.child import LOOK_EVERY_S, RunnerChild
 from grader.judge.collectives import Disagreement, Part, meet, words_of
 from grader.judge.footprint import of_family
 from grader.judge.memory import storage_bytes
+from grader.judge.output import clean
 from grader.judge.replies import Carried, Raised, Request
 from grader.judge.verdict import Outcome, Verdict
 from grader.judge.wording import on_rank, raised_outcome
@@ -31,9 +32,10 @@ from grader.runner.tensors import DTYPES
 from grader.sandbox.limits import taken_bytes
 
 MOST_PAYLOAD_BYTES = 256 << 20  # of one request, or of a rank's reports
-MOST_WAITING_BYTES = 1 << 30  # of all that waits for others
+MOST_WAITING_BYTES = 512 << 20  # of all that waits for others
 MOST_REQUESTS = 2_000  # of one rank
 GATES_LATER = 2
+QUIET_S = 0.002  # without a word from any rank, before results are sent
 PATIENCE_S = 5.0  # without a word from any rank: then one waits for a result
 
 P = ParamSpec("P")
@@ -45,7 +47,7 @@ Channel = tuple[str, tuple[int, ...]]  # a group of ranks, or one rank's way to 
 class Network:
     """What is between the ranks of a scenario. A gate opens once all ranks that are not through yet have reached it."""
 
-    factors: tuple[float, ...] = ()  # that the gates give, by number
+    factors: tuple[torch.Tensor, ...] = ()  # that the gates of the network give, by number
     gates: int = 0  # that a rank comes to in all
     slow: bool = False  # from the first gate on, a result comes once all have reached GATES_LATER more, or the last one
     garbled: bool = False  # from the first gate on, what comes from others is NaN
@@ -84,6 +86,7 @@ class Hub:
     network: Network
     of_s: float  # the limit, for words
     passed: list[Passed] = field(default_factory=list)
+    sent: list[Part] = field(default_factory=list)  # on a slow network, from the first gate on
     memory: list[list[int]] = field(default_factory=list)  # bytes that each rank's process had at each of its gates
     family: list[int] = field(default_factory=list)  # and all processes and files of the submission together
     waited: bool = False  # a rank went no further before it had a result, on a slow network
@@ -107,13 +110,15 @@ class Hub:
             now = time.monotonic()
             if now >= deadline:
                 raise self._overdue()
-            heard, _, _ = select.select([*sockets], [], [], min(deadline - now, LOOK_EVERY_S))
+            patience_s = QUIET_S if self._held else LOOK_EVERY_S
+            heard, _, _ = select.select([*sockets], [], [], min(deadline - now, patience_s))
             for descriptor in heard:
                 self._hear(sockets[descriptor], deadline)
                 heard_s = time.monotonic()
             if self._held and time.monotonic() > heard_s + PATIENCE_S:
                 self.waited = True
-            self._release(deadline)
+            if not heard:  # a result comes late: who does not wait for it goes on without
+                self._release(deadline)
             if time.monotonic() > looked + LOOK_EVERY_S:
                 looked = time.monotonic()
                 for rank in set(range(len(self.ranks))) - set(self._carried):
@@ -159,8 +164,10 @@ class Hub:
             self.memory[rank].append(taken_bytes(self.ranks[rank].line.process))
             if len({len(of_rank) for of_rank in self.memory}) == 1:  # all wait at this gate
                 self.family.append(of_family(self.ranks[0].server.leader))
-            factor = self.network.factors[request.gate % len(self.network.factors)] if self.network.factors else 1.0
-            self._held.append(Result(rank, _completes(request), [torch.tensor([factor])], self._gates[rank]))
+            factors = [self.network.factors[request.gate]] if request.gate < len(self.network.factors) else []
+            if [["float32", one.numel()] for one in factors] != [list(size) for size in request.outputs]:
+                raise self._malformed(rank, "a request at a gate that is none")
+            self._held.append(Result(rank, _completes(request), factors, self._gates[rank]))
             return
         try:
             part = Part(rank, request, _tensors(request, payload), self._gates[rank])
@@ -196,6 +203,8 @@ class Hub:
             raise self._disagreement(disagreement) from None
         size, gates = max(part.nbytes for part in parts), [part.gates for part in parts]
         self.passed.append(Passed(parts[0].request.kind, size, min(gates), max(gates)))
+        if self.network.slow:
+            self.sent += [part for part in parts if part.gates]
         slow = self.network.slow and min(gates) > 0
         until = min(min(gates) + GATES_LATER, self.network.gates) if slow else 0
         for part, tensors in zip(parts, results, strict=True):
@@ -225,14 +234,14 @@ class Hub:
                 _, members = channel
                 absent = [member for member in members if member in self._carried and not queues[member]]
                 if absent:
-                    number, phase = self._count[channel] + 1, queue[0].request.phase
+                    number, phase = self._count[channel] + 1, clean(queue[0].request.phase, 40)
                     raise Outcome(
                         Verdict.FAIL,
                         f"rank {rank} is in {words_of(queue[0])} (collective {number} of its group, since `{phase}`), "
                         f"but rank {absent[0]} has gone through everything without it",
                         "the ranks do not call the same collectives: which ones depends on what a rank happened to use",
-                        "let every rank call the same collectives in the same order; one that has nothing to give "
-                        "gives zeros", cause="ranks_disagree",
+                        "let every rank call the same collectives in the same order: also one that has nothing to give "
+                        "(it gives zeros), or that only receives", cause="ranks_disagree",
                     )  # fmt: skip
 
     def _disagreement(self, disagreement: Disagreement) -> Outcome:
@@ -241,8 +250,8 @@ class Hub:
             Verdict.FAIL,
             f"at the same time rank {one.rank} is in {words_of(one)} and rank {other.rank} in {words_of(other)}",
             "the ranks do not call the same collectives in the same order",
-            "launch buckets in a fixed order, not in that in which gradients happen to be there, and let a rank that "
-            "has no gradient give zeros", cause="ranks_disagree",
+            "the order must not depend on what a rank has used or owns: a fixed order of buckets or owners, zeros for "
+            "what is missing, and everybody takes part in every broadcast", cause="ranks_disagree",
         )  # fmt: skip
 
     def _overdue(self) -> Outcome:
@@ -256,6 +265,7 @@ class Hub:
         outcome = on_rank(self.ranks[rank].overdue(self.of_s), rank, len(self.ranks))
         if others := [f"rank {one} waits in {words_of(part)}" for one, part in waiting.items() if one != rank]:
             outcome.message += f"; {others[0]}"
+        outcome.hint = "look for a loop without an end, or for a wait or a receive that no other rank answers"
         return outcome
 
 

@@ -44,6 +44,7 @@ class Optimization:
     closure: bool = False
     reloaded: bool = False  # after the second step, each rank from its own share
     averaged: bool = False  # each rank has gradients of its own, and their mean is taken before the step
+    group: tuple[int, ...] = ()  # the ranks that take part; the others do nothing. None: all
     generator: bool = False  # where the parameters come from, in place of a list
     missing: tuple[int, ...] = ()  # parameters that never have a gradient
     note: str = ""
@@ -55,6 +56,7 @@ class Optimization:
             f"rank{'s' * (self.world > 1)}, {self.steps} step{'s' * (self.steps > 1)}"
         ]
         parts += [f"{len(self.groups)} groups"] * (len(self.groups) > 1) + ["one group added"] * bool(self.added)
+        parts += [f"a group of ranks {' and '.join(map(str, self.group))}"] * bool(self.group)
         parts += ["StepLR"] * bool(self.schedule) + ["a closure"] * self.closure + [self.note] * bool(self.note)
         return ", ".join(parts)
 
@@ -67,14 +69,19 @@ class Optimization:
         return [4 * torch.Size(shape).numel() for shape in self.shapes]
 
     @property
+    def ranks(self) -> tuple[int, ...]:
+        """Those that take part."""
+        return self.group or tuple(range(self.world))
+
+    @property
     def all_groups(self) -> tuple[Group, ...]:
         """Those at the start."""
         return self.groups or (Group(tuple(range(len(self.shapes)))),)
 
     @property
-    def reports(self) -> int:
-        """How many reports a rank gives: after each step the parameters, and what a closure returned."""
-        return self.steps * (2 if self.closure else 1)
+    def report_sizes(self) -> list[int]:
+        """Of a rank's reports: after each step what a closure returned, and the parameters."""
+        return [*[1] * self.closure, len(self.shapes)] * self.steps
 
 
 @dataclass(frozen=True)
@@ -119,6 +126,10 @@ class OptimizationDraw:
                 "generator": case.generator,
             },
         ]
+        if case.group:
+            steps.insert(1, {"do": "subgroup", "ranks": list(case.group)})
+        if rank not in case.ranks:
+            return steps[:2], tensors
         if case.schedule:
             steps.append({"do": "schedule", **case.schedule})
         steps.append({"do": "pause"})

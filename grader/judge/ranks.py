@@ -13,6 +13,7 @@ import torch
 from grader.judge import replies
 from grader.judge.borrowed import Borrowed
 from grader.judge.child import RunnerChild
+from grader.judge.collectives import Part
 from grader.judge.hub import Hub, Network, Passed
 from grader.judge.output import clean
 from grader.judge.parcel import Parcel
@@ -42,6 +43,7 @@ class Run:
 
     reports: list[list[list[Reported]]]  # by rank, one after the other
     passed: list[Passed]  # collectives, where the judge was the far end
+    sent: list[Part]  # on a slow network, what the ranks gave from the first gate on
     memory: list[list[int]]  # bytes that each rank's process had at each of its gates
     family: list[int]  # bytes that all processes and files of the submission had, whenever all ranks stood at a gate
     waited: bool  # whether a rank went no further before it had a result, on a slow network
@@ -95,6 +97,7 @@ class RankProcesses(RankProcess):
             carried = hub.carry_through(deadline)
         except Outcome as outcome:
             outcome.printed = outcome.printed or self.printed()
+            outcome.__context__ = None  # it may hold tensors
             self.renew()  # the others wait for what will never come
             raise
         finally:
@@ -102,7 +105,12 @@ class RankProcesses(RankProcess):
         self.library.update(name for reply, _ in carried for name in reply.borrowed)
         try:
             return Run(
-                [_reports(reply, payload) for reply, payload in carried], hub.passed, hub.memory, hub.family, hub.waited
+                [_reports(reply, payload) for reply, payload in carried],
+                hub.passed,
+                hub.sent,
+                hub.memory,
+                hub.family,
+                hub.waited,
             )
         except Malformed as error:
             raise self.malformed(str(error)) from None

@@ -50,6 +50,11 @@ class Plan:
         return len(list(self.network().parameters()))
 
     @cached_property
+    def values(self) -> int:
+        """How many parameters and buffers there are, by their names."""
+        return len(self.network().state_dict())
+
+    @cached_property
     def mixed(self) -> bool:
         """Whether there are parameters of 16 bits."""
         return any(parameter.dtype.itemsize == 2 for parameter in self.network().parameters())
@@ -103,9 +108,9 @@ class Training:
         return f"{self.plan.words} on {self.world} rank{'s' * (self.world > 1)}{group}{steps}{several}{buckets}{note}"
 
     @property
-    def reports(self) -> int:
-        """How many reports a rank gives: its weights, an output if one is wanted, and each step's gradients."""
-        return 1 + (self.begins_with == "evaluate") + self.steps
+    def report_sizes(self) -> list[int]:
+        """Of a rank's reports: its weights, an output if one is wanted, and each step's gradients."""
+        return [self.plan.values, *[1] * (self.begins_with == "evaluate"), *[self.plan.parameters] * self.steps]
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -138,7 +143,7 @@ class Draw:
     batches: list[list[list[Batch]]]  # by rank, step and backward
     rows: torch.Tensor  # of an output in evaluation mode
     loaded: list[torch.Tensor]  # parameters and buffers that take the place of the first ones
-    factors: tuple[float, ...] = field(default=())  # of gates
+    factors: tuple[torch.Tensor, ...] = field(default=())  # of gates, one a feature
 
     @classmethod
     def of(cls, training: Training, generator: torch.Generator) -> Draw:
@@ -159,10 +164,9 @@ class Draw:
                 ]
                 for _ in range(training.steps)
             ])  # fmt: skip
-        gates = sum(layer["kind"] == "gate" for layer in training.plan.layers)
-        factors = 0.5 + torch.rand(gates, generator=generator)
+        factors = tuple(0.5 + torch.rand(width, generator=generator) for width in _gate_widths(training.plan))
         rows, loaded = torch.randn(5, inputs, generator=generator), _state(network, generator)
-        return cls(training, states, batches, rows, loaded, tuple(factors.tolist()))
+        return cls(training, states, batches, rows, loaded, factors)
 
     @property
     def gates(self) -> int:
@@ -230,7 +234,7 @@ class Reference:
         """Go through all steps, in `dtype` where no parameter has 16 bits, and descend by the mean each time."""
         training = draw.training
         source = draw.loaded if training.begins_with == "load" else draw.states[training.ranks[0]]
-        network = training.plan.network(lambda number: torch.tensor(draw.factors[number]))
+        network = training.plan.network(lambda number, width: draw.factors[number])
         network.load_state_dict(dict(zip(network.state_dict(), source, strict=True)))
         names = [name for name, _ in network.named_parameters()]
         weight_names = list(network.state_dict())
@@ -286,6 +290,15 @@ def _state(network: networks.Network, generator: torch.Generator) -> list[torch.
             value = value.abs() + 0.5 if "var" in name else value
         drawn[id(tensor)] = value.to(tensor.dtype)
     return [drawn[id(tensor)] for tensor in network.state_dict(keep_vars=True).values()]
+
+
+def _gate_widths(plan: Plan) -> list[int]:
+    """Features of each gate: those that the layer before it gives."""
+    widths, width = [], 0
+    for layer in plan.layers:
+        width = int(str(layer.get("outputs", width)))
+        widths += [width] * (layer["kind"] == "gate")
+    return widths
 
 
 def _width(plan: Plan) -> tuple[int, int]:

@@ -59,11 +59,13 @@ class Line:
             header, payload = protocol.receive(self.conversation, payload_limit=1 << 40)
             if header.get("over"):
                 return
-            self._complete(header["completes"], payload)
-            del payload  # the judge looks at this process's memory
+            future, outputs = self.awaited.pop(header["completes"])
+            self._fill(outputs, payload)
+            del payload  # before anybody goes on: the judge looks at this process's memory
+            future.set_result([*outputs])
+            del future, outputs
 
-    def _complete(self, request: int, payload: bytearray) -> None:
-        future, outputs = self.awaited.pop(request)
+    def _fill(self, outputs: Tensors, payload: bytearray) -> None:
         at = 0
         for output in outputs:
             if size := output.nbytes:
@@ -72,7 +74,6 @@ class Line:
             at += size
         if any(output.is_cuda for output in outputs):
             torch.cuda.synchronize()
-        future.set_result([*outputs])
 
 
 class JudgedGroup(dist.ProcessGroup):

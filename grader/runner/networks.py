@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-Pass = Callable[[int], torch.Tensor]  # a gate's factor, once it may be passed
+Pass = Callable[[int, int], torch.Tensor]  # of a gate and its width: its factors, once it may be passed
 FORMS: dict[str, Callable[[torch.Tensor], Any]] = {
     "tensor": lambda y: y,
     "tuple": lambda y: (y, y.shape[0]),
@@ -18,7 +18,7 @@ FORMS: dict[str, Callable[[torch.Tensor], Any]] = {
 
 
 class Gated(torch.autograd.Function):
-    """Forward the identity; backward a factor that comes from outside, some time later."""
+    """Forward the identity; backward factors, one a feature, that come from outside some time later."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, number: int, let_pass: Pass) -> torch.Tensor:
@@ -27,11 +27,12 @@ class Gated(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        return gradients[0] * ctx.let_pass(ctx.number).to(gradients[0]), None, None
+        factors = ctx.let_pass(ctx.number, gradients[0].shape[-1])
+        return gradients[0] * factors.to(gradients[0]), None, None
 
 
 class Gate(nn.Module):
-    """All gradients of the layers before it depend on its factor: none of them exists before."""
+    """All gradients of the layers before it depend on its factors: none of them exists before."""
 
     def __init__(self, number: int, let_pass: Pass) -> None:
         super().__init__()
@@ -41,7 +42,7 @@ class Gate(nn.Module):
         return Gated.apply(x, self.number, self.let_pass)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def closed(number: int) -> torch.Tensor:
+def closed(number: int, width: int) -> torch.Tensor:
     """What a network's gates do where none is meant to be passed."""
     raise RuntimeError(f"nobody opens gate {number}")
 

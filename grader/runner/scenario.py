@@ -21,6 +21,7 @@ from torch._C._distributed_c10d import FileStore
 from torch.optim.lr_scheduler import StepLR
 
 Report = list[object]
+NO_GATE = 1 << 20  # of the network
 MOST_BYTES = 1 << 30  # of a reported tensor
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 LIBRARY = {  # classes that do the whole problem
@@ -138,7 +139,9 @@ class Rank:
         alone = len(groups) == 1 and set(groups[0]) == {"params"}
         every = [self._group(one) for one in groups]
         whole = every[0]["params"] if alone else every
-        self.make = lambda: self.module.ShardedOptimizer(iter(whole) if generator else whole, kind, **options)
+        self.make = lambda: self.module.ShardedOptimizer(
+            iter(whole) if generator else whole, kind, **self.options, **options
+        )
         self.optimizer = self.make()
 
     def add_group(self, **one: Any) -> None:
@@ -162,13 +165,15 @@ class Rank:
 
     def pause(self) -> None:
         """Wait for the judge, which looks at this process meanwhile."""
-        self._let_pass(0)
+        self.line.post("gate", [], [], gate=NO_GATE).wait()
 
     def closed_step(self, gradients: list[list[int | None]], losses: list[int]) -> None:
         """One step by a closure, whose calls have gradients and losses of their own. Reports what it returns."""
         calls = iter(zip(gradients, losses, strict=True))
 
         def closure() -> torch.Tensor:
+            if not torch.is_grad_enabled():
+                raise RuntimeError("a closure computes gradients: call it under torch.enable_grad()")
             given, loss = next(calls)
             self.give(given)
             return self.tensors[loss]
@@ -196,10 +201,10 @@ class Rank:
         for parameter, at in zip(self.parameters, gradients, strict=True):
             parameter.grad = None if at is None else self.tensors[at].clone()
 
-    def _let_pass(self, number: int) -> torch.Tensor:
-        factor = torch.zeros(1)
-        self.line.post("gate", [], [factor], gate=number).wait()
-        return factor
+    def _let_pass(self, number: int, width: int) -> torch.Tensor:
+        factors = torch.zeros(width)
+        self.line.post("gate", [], [factors], gate=number).wait()
+        return factors
 
 
 def carry_out(

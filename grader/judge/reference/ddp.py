@@ -52,7 +52,8 @@ def _mistakes(position: int, earlier: torch.Tensor | None) -> tuple[Mistake, ...
         Mistake(
             "not_reduced", lambda *local: local[position].double(),
             "this is the gradient of this rank's own batch: nothing has come from the others",
-            "all-reduce it, wait for the reduction, and write what came back into .grad",
+            "all-reduce it, wait for the reduction, and write what came back into .grad; a bucket that has a parameter "
+            "which no backward reached is never complete: send it in finish_gradient_synchronization",
         ),
         Mistake(
             "divided_by_two", _half, "the sum is divided by 2, whatever the number of ranks is",
@@ -83,8 +84,9 @@ def _mistakes(position: int, earlier: torch.Tensor | None) -> tuple[Mistake, ...
 def _mixed_up(name: str, sum_of_both: torch.Tensor) -> Mistake:
     return Mistake(
         "parameters_mixed_up", lambda *local: sum_of_both / len(local),
-        f"on some ranks this is added to the gradient of {name} on others: each rank reduces what it has used",
-        "reduce the same parameters in the same order on every rank; one that has not used a parameter gives zeros",
+        f"on some ranks this is added to the gradient of {name} on others: their calls come in another order",
+        "reduce the same parameters in the same order on every rank, whatever it has used and whatever was ready "
+        "first; one that has not used a parameter gives zeros",
     )  # fmt: skip
 
 
@@ -94,6 +96,7 @@ def gradient(
     dtype: torch.dtype,
     earlier: torch.Tensor | None,
     mixed_up: Mapping[str, torch.Tensor],
+    advice: str = ADVICE,
 ) -> Expected:
     """The mean of all ranks' gradients of one parameter, due on the rank at this position.
 
@@ -104,7 +107,7 @@ def gradient(
     return Expected.of(
         _mean, *local, tolerance=TOLERANCES[dtype], group="tensor",
         mistakes=(*_mistakes(position, earlier), *(_mixed_up(name, both) for name, both in mixed_up.items())),
-        least_scale=scale, form=FORM, dtype=dtype, advice=ADVICE,
+        least_scale=scale, form=FORM, dtype=dtype, advice=advice,
     )  # fmt: skip
 
 

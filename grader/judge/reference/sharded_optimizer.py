@@ -20,7 +20,7 @@ LEFT_OUT = (
         "a scheduler changes param_groups of your optimizer: copy them to the inner optimizer before each step",
     ),
     (
-        "groups", "groups_ignored", "all parameters are stepped with the options of no group",
+        "groups", "groups_ignored", "options of the groups are not used: all parameters are stepped alike",
         "give the inner optimizer groups, too, with the options of the group that a parameter came from",
     ),
     (
@@ -29,7 +29,7 @@ LEFT_OUT = (
     ),
     (
         "state", "state_lost", "the state is lost: this is what a new optimizer does",
-        "state_dict() has this rank's share of the state, and load_state_dict gives it to the inner optimizer",
+        "load_state_dict has to give the share to the inner optimizer; super().load_state_dict makes a new self.state",
     ),
 )  # fmt: skip
 
@@ -70,9 +70,13 @@ def parameter(draw: OptimizationDraw, step: int, index: int, right: Values) -> E
     )  # fmt: skip
 
 
-def loss(value: torch.Tensor) -> Expected:
-    """What `step(closure)` returns: the closure's own loss, a float32 number."""
+def loss(value: torch.Tensor, second: torch.Tensor) -> Expected:
+    """What `step(closure)` returns: the closure's own loss, a float32 number; `second` is that of a second call."""
+    twice = Mistake(
+        "closure_called_twice", lambda *_: second.double(), "this is what the closure's second call returned",
+        "call the closure once, before the inner step, and do not pass it on",
+    )  # fmt: skip
     return Expected.of(
-        lambda one: one.double(), value, tolerance=Tolerance(max=1e-12), group="tensor",
+        lambda one: one.double(), value, tolerance=Tolerance(max=1e-12), group="tensor", mistakes=(twice,),
         form="step returns what the closure returned", dtype=torch.float32, advice="return the closure's loss",
     )  # fmt: skip

@@ -190,12 +190,7 @@ def _sent_early(reference: Reference, sent: Sequence[Part], gates: int) -> int:
     found = 0
     for number in range(len(reference.names)):
         early = [
-            any(
-                _contains(one, gradients[number])
-                for part in sent
-                if part.rank == rank and part.gates < gates
-                for one in part.tensors
-            )
+            any(_contains(part, gradients[number]) for part in sent if part.rank == rank and part.gates < gates)
             for rank, gradients in enumerate(local)
         ]
         gradient = local[0][number]
@@ -203,12 +198,13 @@ def _sent_early(reference: Reference, sent: Sequence[Part], gates: int) -> int:
     return found
 
 
-def _contains(sent: torch.Tensor, gradient: torch.Tensor | None) -> bool:
-    """Whether the elements of a gradient, or of a multiple of it, stand one after the other in what was sent."""
-    if gradient is None or sent.numel() < gradient.numel() or not sent.is_floating_point():
+def _contains(part: Part, gradient: torch.Tensor | None) -> bool:
+    """Whether the elements of a gradient, or of a multiple of it, stand one after the other in what a rank gave."""
+    numbers = [one.double() for one in part.tensors if one.is_floating_point()]
+    if gradient is None or sum(map(len, numbers)) < gradient.numel():
         return False
     flat = gradient.flatten() / gradient.norm()
-    windows = sent.double().unfold(0, flat.numel(), 1)
+    windows = torch.cat(numbers).unfold(0, flat.numel(), 1)
     along = windows @ flat  # for each place, the multiple that fits best
     across = (windows.square().sum(1) - along.square()).clamp(min=0)
     return bool(((across <= NEARLY * along.square()) & (along != 0)).any())

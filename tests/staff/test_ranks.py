@@ -27,10 +27,10 @@ def broadcast_module(module, process_group=None):
 
 
 def all_reduce_gradients(module, process_group=None):
-    rank, world = dist.get_rank(), dist.get_world_size()
+    rank, world = dist.get_rank(process_group), dist.get_world_size(process_group)
     {before}
     for parameter in module.parameters():
-        dist.all_reduce(parameter.grad)
+        dist.all_reduce(parameter.grad, group=process_group)
         parameter.grad /= world
     {after}
 """
@@ -173,7 +173,7 @@ def test_a_request_that_no_group_makes_is_a_crash_of_its_rank(grade, tmp_path: P
 
 def test_what_nobody_waited_for_does_not_reach_the_next_case(grade, tmp_path: Path):
     """A collective that is left alone, and the same processes in two cases more."""
-    (tmp_path / "ddp.py").write_text(DDP.format(before="dist.barrier(async_op=True)", after="pass"))
+    (tmp_path / "ddp.py").write_text(DDP.format(before="dist.barrier(process_group, async_op=True)", after="pass"))
     [found] = grade(tmp_path, "ddp.naive_mean").checks
     assert found.verdict is Verdict.PASS, found.message
 
@@ -261,11 +261,11 @@ def sums():
 
 
 def all_reduce_gradients(module, process_group=None):
-    world = dist.get_world_size()
+    world = dist.get_world_size(process_group)
     right = world * (world + 1) / 2
-    for number, one in enumerate(sums()):
+    for number, one in enumerate(sums() if world == dist.get_world_size() else ()):
         assert float(one) == right, f"way {number} on rank {dist.get_rank()} gave {one}"
     for parameter in module.parameters():
-        dist.all_reduce(parameter.grad)
+        dist.all_reduce(parameter.grad, group=process_group)
         parameter.grad /= world
 '''

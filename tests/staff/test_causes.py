@@ -11,6 +11,7 @@ import torch
 from grader.judge import memory
 from grader.judge.cases import Heads, Input, Matrices, every_other, normal, permuted, row_pitch
 from grader.judge.causes import Evidence, likely_cause
+from grader.judge.evidence import NEXT_TO
 from grader.judge.expected import Expected
 from grader.judge.reference import flash_attention, gelu, matmul, softmax
 from grader.judge.replies import Access, Place
@@ -661,7 +662,8 @@ def test_each_known_mistake_in_attention_is_told_and_half_of_it_is_not(what):
             if mistake.name in here:
                 continue
             wrong = mistake.formula(*expected.arguments)
-            shown = wrong.shape == expected.values.shape
+            size = float(wrong.double().nan_to_num(0.0, 0.0, 0.0).square().mean().sqrt())
+            shown = wrong.shape == expected.values.shape and size > NEXT_TO * expected.least_scale
             found = evidence(expected, wrong.where(~wrong.isnan(), COMPUTED_NAN)) if shown else None
             if found is None or (not found.wrong.any() and found.errors.rms < 1e-3):
                 continue

@@ -231,7 +231,7 @@ def _telling(answer: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Backward:
-    """A gradient, of (do, q, k, v), from a backward that has a fault, and a right o and lse."""
+    """A gradient, of (do, q, k, v), from a backward that has a fault; o and lse are right, or of the same fault."""
 
     of: Literal["q", "k", "v"]
     is_causal: bool = False
@@ -244,6 +244,7 @@ class Backward:
     row_sum: Literal["do * o", "do * do", "do", "nothing"] = "do * o"
     transposed: int = 0  # the side of tiles that ought to enter the last product transposed, and do not
     in_turns: bool = False
+    throughout: bool = False  # o and lse are of the same fault
     heads: slice | None = None  # those of a group of queries that are summed, where not all are
 
     def __call__(self, do: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -260,7 +261,12 @@ class Backward:
         s = q.double() @ k_heads.mT * own_scale * self.factor
         at = At(torch.arange(s.shape[-2])[:, None], torch.arange(s.shape[-1]), *s.shape[-2:])
         sees = self.sees or (top_left if self.is_causal else every_key)
-        p = torch.exp(s - lse * self.lse_factor).masked_fill(~sees(at), 0.0)
+        hidden = ~sees(at)
+        if self.throughout:
+            lse = torch.logsumexp(s.masked_fill(hidden, -torch.inf), dim=-1, keepdim=True)
+        p = torch.exp(s - lse * self.lse_factor).masked_fill(hidden, 0.0)
+        if self.throughout:
+            row_sums = (p * products).sum(-1, keepdim=True)
         if self.of == "v":
             return _telling(self._over_group(self._turned(p) @ do, v))
         ds = p * (products - row_sums) * (own_scale if self.final is None else self.final)

@@ -295,12 +295,14 @@ def _of_all_products(right: Backward, q: torch.Tensor, k: torch.Tensor, v: torch
     )  # fmt: skip
     for name, other, why, hint in _other_scales(scale, right.scale):
         if name == "scale_missing" and right.of == "v":
-            continue  # the same as in the scores alone
+            name = "scale_missing_in_scores"  # dv has no other
         wrong = replace(right, own_scale=scale_of(q, other))
-        yield Mistake(name, wrong, f"in the backward, {why}", hint)
+        yield from _with_its_forward(Mistake(name, wrong, why, hint))
     yield from _of_lse(right)
     for name, sees, why, hint in MASKS if right.is_causal else ():
-        yield Mistake(name, replace(right, sees=sees), f"in the backward, {why}", f"{hint}; p is 0 for the others")
+        yield from _with_its_forward(
+            Mistake(name, replace(right, sees=sees), why, f"{hint}; p is 0 for the others"),
+        )
     for of, x in (("q", q), ("k", k), ("v", v)):
         if of != right.of and x.shape == {"q": q, "k": k, "v": v}[right.of].shape:
             wrong = replace(right, of=of)  # type: ignore[arg-type]
@@ -312,6 +314,13 @@ def _of_all_products(right: Backward, q: torch.Tensor, k: torch.Tensor, v: torch
                 "one_head_only", replace(right, heads=heads), f"d{right.of} has the part of one head of q",
                 "sum over all heads of q that share this head: a loop over them in one program, or atomic additions",
             )  # fmt: skip
+
+
+def _with_its_forward(mistake: Mistake) -> Iterator[Mistake]:
+    """A fault of the backward alone, and of both directions."""
+    assert isinstance(mistake.formula, Backward)
+    yield replace(mistake, why=f"in the backward, {mistake.why}")
+    yield replace(mistake, formula=replace(mistake.formula, throughout=True), why=f"in both directions, {mistake.why}")
 
 
 def _of_scales(right: Backward, scale: float) -> Iterator[Mistake]:

@@ -101,8 +101,8 @@ def assert_holds_its_share(ranks: Ranks, world: int) -> None:
         taken_mib, whole_mib = taken / 2**20, whole / 2**20
         raise Outcome(
             Verdict.FAIL,
-            f"the optimizer and its first step took {taken_mib:.0f} MiB on a rank; all state is {whole_mib:.0f} MiB, and "
-            f"a share {whole_mib / world:.0f} MiB", "a rank holds the state of parameters that it does not own",
+            f"the optimizer and its first step took {taken_mib:.0f} MiB on a rank; all state is {whole_mib:.0f} MiB, a "
+            f"share {whole_mib / world:.0f} MiB", "a rank holds the state of parameters that it does not own",
             "give the inner optimizer only the parameters of this rank, and copy to its groups all but `params`",
             cause="state_not_sharded",
         )  # fmt: skip

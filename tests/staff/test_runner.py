@@ -26,7 +26,7 @@ from .conftest import ROOT, seen_inside
 LookAround = Callable[[str], Any]
 # Lines of code, with what is written in comments and docstrings aside. One sitting to read: what is imported beside a
 # kernel; and another one: what a check of several ranks has besides.
-MOST_LINES, MOST_LINES_FOR_RANKS = 610, 350
+MOST_LINES, MOST_LINES_FOR_RANKS = 620, 360
 FOR_RANKS = {"scenario.py", "group.py", "networks.py"}
 HAVE_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef)
 TOKEN = "a-token-of-the-judge"

@@ -5,6 +5,7 @@ The formulas are in `attention`, those of known mistakes in `attention_mistakes`
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Literal
 
@@ -51,7 +52,7 @@ def output(
     return Expected.of(
         Output(is_causal, scale), q, k, v, group="matrix", form=O_FORM,
         mistakes=attention_mistakes.of_forward("o", q, k, is_causal, scale),
-        tolerance=_settled(OUTPUT_TOLERANCES[q.dtype], q, _largest(q, k, scale)),
+        tolerance=_settled(OUTPUT_TOLERANCES[q.dtype], q, _rounding_of_scores(q, k, scale)),
     )  # fmt: skip
 
 
@@ -70,12 +71,12 @@ def gradients(
     scale: float | None = None,
 ) -> tuple[Expected, Expected, Expected]:  # fmt: skip
     """The right dq, dk and dv."""
-    found = []
+    found, rounded = [], _rounding_of_scores(q, k, scale)
     names: tuple[tuple[Literal["q", "k", "v"], torch.Tensor], ...] = (("q", q), ("k", k), ("v", v))
     for name, like in names:
         formula = Gradient(name, is_causal, scale)
         found.append(Expected.of(
-            formula, do, q, k, v, tolerance=_settled(GRADIENT_TOLERANCES[q.dtype], like, _largest(q, k, scale)),
+            formula, do, q, k, v, tolerance=_settled(GRADIENT_TOLERANCES[q.dtype], like, rounded),
             group="matrix", mistakes=attention_mistakes.of_gradient(name, q, k, v, is_causal, scale),
             least_scale=formula.terms(do, q, k, v), form=GRADIENT_FORM, dtype=q.dtype,
         ))  # fmt: skip
@@ -83,14 +84,14 @@ def gradients(
     return dq, dk, dv
 
 
-def _settled(tolerance: Tolerance, like: torch.Tensor, largest_score: float) -> Tolerance:
-    """Widened by the rounding of the largest score, and without the rms where a head has too few elements for it."""
-    rounded = 2 * ROUNDOFF[torch.float32] * largest_score
+def _settled(tolerance: Tolerance, like: torch.Tensor, rounded: float) -> Tolerance:
+    """Widened by the rounding of scores, and without the rms where a head has too few elements for it."""
     rms = None if like.dtype is not torch.float32 and like.shape[-2:].numel() < FEW else tolerance.rms
     return replace(tolerance, max=tolerance.max + 4 * rounded, rms=None if rms is None else rms + rounded)
 
 
-def _largest(q: torch.Tensor, k: torch.Tensor, scale: float | None) -> float:
-    """The size of the largest score."""
-    products = scores(q, k, False, scale)
-    return float(products.abs().max()) if products.numel() else 0.0
+def _rounding_of_scores(q: torch.Tensor, k: torch.Tensor, scale: float | None) -> float:
+    """How far off a float32 score is: of a sum of d products, whose error grows as √d, and its product with log2(e)."""
+    products = scores(q.abs(), k.abs(), False, None if scale is None else abs(scale))
+    largest = float(products.max()) if products.numel() else 0.0
+    return float(ROUNDOFF[torch.float32] * (2 + math.sqrt(q.shape[-1])) * largest)

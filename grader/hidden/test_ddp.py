@@ -33,16 +33,32 @@ BATCHES = [
     Training(MLP, world=2, rows=(1, 7), steps=3, note="each rank another number of rows"),
 ]
 TOGETHER = [
-    Training(EVERYTHING, world=3, steps=4, routes=TURNS, bucket_bytes=900, note="each rank its own way in each step"),
-    Training(EVERYTHING, world=4, steps=3, routes=TURNS, form="tuple", begins_with="evaluate"),
-    Training(EVERYTHING, world=3, group=(0, 2), steps=2, bucket_bytes=1, begins_with="load"),
+    Training(
+        EVERYTHING,
+        rows=(16, 20),
+        world=3,
+        steps=4,
+        routes=TURNS,
+        bucket_bytes=900,
+        note="each rank its own way in each step",
+    ),
+    Training(EVERYTHING, rows=(16, 20), world=4, steps=3, routes=TURNS, form="tuple", begins_with="evaluate"),
+    Training(EVERYTHING, rows=(16, 20), world=3, group=(0, 2), steps=2, bucket_bytes=1, begins_with="load"),
 ]
 ACCUMULATED = [
-    Training(EVERYTHING, world=2, steps=2, backwards=3, routes=((LEFT, BOTH), (RIGHT, NEITHER)), bucket_bytes=900),
+    Training(
+        EVERYTHING,
+        rows=(16, 20),
+        world=2,
+        steps=2,
+        backwards=3,
+        routes=((LEFT, BOTH), (RIGHT, NEITHER)),
+        bucket_bytes=900,
+    ),
     Training(MLP, world=4, steps=3, backwards=2, rows=(3, 4)),
 ]
 BY_FUNCTION = [
-    Training(EVERYTHING, world=3, steps=3, routes=TURNS, function=function)
+    Training(EVERYTHING, rows=(16, 20), world=3, steps=3, routes=TURNS, function=function)
     for function in ("all_reduce_gradients", "all_reduce_gradients_flat")
 ]
 
@@ -71,7 +87,9 @@ def test_after_the_backward(ranks, case):
     ranks.train(case)
 
 
-@pytest.mark.parametrize("case", [Training(EVERYTHING, world=3, bucket_bytes=2000, backwards=2)], ids=str)
+@pytest.mark.parametrize(
+    "case", [Training(EVERYTHING, rows=(16, 20), world=3, bucket_bytes=2000, backwards=2)], ids=str
+)
 def test_other_traffic(ranks, case):
     """Traffic of one step: the trainable gradients, once."""
     assert_sent(ranks.traffic(case), case.plan, most_collectives=14, largest=2000)

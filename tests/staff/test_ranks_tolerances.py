@@ -16,7 +16,7 @@ from grader.judge.reference import sharded_optimizer as sharded_reference
 from grader.judge.training import Draw, Reference, Training, mean_of
 from tests import test_ddp, test_sharded_optimizer
 
-DRAWS = 30
+DRAWS = 20
 MARGIN = {torch.float32: 3.0, torch.bfloat16: 1.3}  # how far below its limit a right answer is
 
 

@@ -61,8 +61,9 @@ class Ranks:
     def train(self, training: Training) -> None:
         """Hold weights at the start, and gradients after every step, to the reference: each rank, over both groups."""
         draw = Draw.of(training, self.generator)
+        expected = Reference.of(draw)
         for backend in BACKENDS:
-            self._compare(draw, self._run(draw, backend))
+            self._compare(draw, expected, self._run(draw, backend))
 
     def traffic(self, training: Training) -> Traffic:
         """What one step sends over the network: of two trainings, the difference. Values are not compared."""
@@ -70,17 +71,18 @@ class Ranks:
         return Traffic(
             collectives=(len(longer) - len(shorter)) / 2,
             volume=(sum(one.volume for one in longer) - sum(one.volume for one in shorter)) / 2,
-            largest=max((one.bytes for one in longer if one.first_gates > 0), default=0),
+            largest=max((one.bytes for one in longer if one.gates > 0), default=0),
         )
 
     def overlap(self, training: Training) -> Overlap:
         """What was sent when, in a training whose network has gates, on a slow network. Values are compared as well."""
         draw = Draw.of(training, self.generator)
+        expected = Reference.of(draw)
         run = self._run(draw, "judged", Network(draw.factors, draw.gates, slow=True))
-        self._compare(draw, run)
+        self._compare(draw, expected, run)
         return Overlap(
-            early=_sent_early(Reference.of(draw), run.sent, draw.gates),
-            volume=sum(one.volume for one in run.passed if one.first_gates > 0),
+            early=_sent_early(expected, run.sent, draw.gates),
+            volume=sum(one.volume for one in run.passed if one.gates > 0),
             waited=run.waited,
         )
 
@@ -120,8 +122,8 @@ class Ranks:
         """A reported value, to be compared."""
         return Result(name, reported.entry, reported.tensor, device=self._process.servers.device)
 
-    def _compare(self, draw: Draw, run: Run) -> None:
-        expected, training = Reference.of(draw), draw.training
+    def _compare(self, draw: Draw, expected: Reference, run: Run) -> None:
+        training = draw.training
         for position, rank in enumerate(training.ranks):
             weights, *steps = run.reports[rank]
             self._weights(weights, draw, expected, rank)
@@ -181,7 +183,7 @@ def _advice(training: Training) -> str:
         return "inside no_sync() a hook has to return at once, and what has added up is sent by the next backward"
     if training.steps > 1:
         return "compare the steps: handles, counters and buckets of one must be gone when the next one begins"
-    return "try it with two ranks: print this tensor on each before and after the collective"
+    return reference.ADVICE
 
 
 def _sent_early(reference: Reference, sent: Sequence[Part], gates: int) -> int:

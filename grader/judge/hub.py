@@ -59,8 +59,7 @@ class Passed:
 
     kind: str
     bytes: int  # of the largest part that a rank gave or got
-    first_gates: int  # that the rank which had reached the fewest had reached when it took part
-    last_gates: int  # and the one that had reached the most
+    gates: int  # that each rank had reached, or more, when it took part
 
     @property
     def volume(self) -> int:
@@ -202,7 +201,7 @@ class Hub:
         except Disagreement as disagreement:
             raise self._disagreement(disagreement) from None
         size, gates = max(part.nbytes for part in parts), [part.gates for part in parts]
-        self.passed.append(Passed(parts[0].request.kind, size, min(gates), max(gates)))
+        self.passed.append(Passed(parts[0].request.kind, size, min(gates)))
         if self.network.slow:
             self.sent += [part for part in parts if part.gates]
         slow = self.network.slow and min(gates) > 0

@@ -44,7 +44,7 @@ class Optimization:
     closure: bool = False
     reloaded: bool = False  # after the second step, each rank from its own share
     averaged: bool = False  # each rank has gradients of its own, and their mean is taken before the step
-    group: tuple[int, ...] = ()  # the ranks that take part; the others do nothing. None: all
+    group: tuple[int, ...] = ()  # the ranks that take part; the others do nothing. Empty: all
     generator: bool = False  # where the parameters come from, in place of a list
     missing: tuple[int, ...] = ()  # parameters that never have a gradient
     note: str = ""
@@ -59,9 +59,6 @@ class Optimization:
         parts += [f"a group of ranks {' and '.join(map(str, self.group))}"] * bool(self.group)
         parts += ["StepLR"] * bool(self.schedule) + ["a closure"] * self.closure + [self.note] * bool(self.note)
         return ", ".join(parts)
-
-    def with_steps(self, steps: int) -> Optimization:
-        return replace(self, steps=steps)
 
     @property
     def bytes(self) -> list[int]:

@@ -6,6 +6,8 @@ parameters that it has stepped itself. All others it has to have from the others
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from grader.judge.causes_in_numbers import known_mistake
@@ -112,7 +114,7 @@ def assert_sends_once(ranks: Ranks, case: Optimization) -> None:
     """Demand that a step sends each parameter about once: not from every rank to every rank."""
     counts = {}
     for steps in (3, 1):
-        draw = OptimizationDraw.of(case.with_steps(steps), ranks.generator)
+        draw = OptimizationDraw.of(replace(case, steps=steps), ranks.generator)
         counts[steps] = sum(one.volume for one in _run(ranks, draw, "judged").passed)
     sent, due = (counts[3] - counts[1]) / 2, sum(case.bytes)
     if not due / 2 <= sent <= 2 * MOST_SENT * due + SENT_FIXED_BYTES:

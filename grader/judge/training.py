@@ -93,10 +93,8 @@ class Training:
     local_route: Route = None  # of backwards without synchronisation, where it is another one
     bucket_bytes: int | None = None
     form: Literal["tensor", "tuple", "dict"] = "tensor"  # what the network returns
-    begins_with: Literal["", "evaluate", "load"] = (
-        ""  # an output in evaluation mode, or other weights, before all steps
-    )
-    group: tuple[int, ...] = ()  # the ranks that take part; the others do nothing. None: all
+    begins_with: Literal["", "evaluate", "load"] = ""  # with an output in evaluation mode, or with other weights
+    group: tuple[int, ...] = ()  # the ranks that take part; the others do nothing. Empty: all
     note: str = ""  # what is special about it
 
     def __str__(self) -> str:

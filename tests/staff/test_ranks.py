@@ -178,6 +178,12 @@ def test_what_nobody_waited_for_does_not_reach_the_next_case(grade, tmp_path: Pa
     assert found.verdict is Verdict.PASS, found.message
 
 
+def test_a_network_that_was_added_to_is_a_fail(astray):
+    found = astray(after="module.extra = torch.nn.Parameter(torch.zeros(1))")
+    assert (found.verdict, found.cause) == (Verdict.FAIL, "network_changed")
+    assert found.message == "on rank 0 the network has other parameters or buffers than before"
+
+
 LIBRARY = """
 from torch.distributed.optim import ZeroRedundancyOptimizer
 

@@ -44,6 +44,10 @@ OnDevice = Annotated[
     Literal["cpu", "cuda"] | None,
     typer.Option("--device", help="cpu: interpreted; by default a GPU if there is one"),
 ]
+Gpus = Annotated[
+    int,
+    typer.Option("--gpus", min=1, metavar="N", help="that ranks of a training share; NCCL needs one for each"),
+]
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="also write the result as JSON")]
 
 
@@ -53,6 +57,7 @@ def check(
     submission: Annotated[Path, typer.Option(help="folder with the modules")] = STUBS,
     seed: Annotated[int | None, typer.Option(min=0, help="draw the inputs from this seed")] = None,
     device: OnDevice = None,
+    gpus: Gpus = 1,
     sandbox: Annotated[bool, typer.Option("--sandbox", help="confine the code, as staff do")] = False,
     json: Json = None,
 ) -> None:
@@ -60,13 +65,14 @@ def check(
 
     Examples: check; check softmax; check softmax.layouts --seed 7; check gelu --submission solutions --json result.json
     """
-    Command(tuple(names or ()), submission, seed, device, sandbox, json, staff=False).run()
+    Command(tuple(names or ()), submission, seed, device, gpus, sandbox, json, staff=False).run()
 
 
 @app.command()
 def grade(
     submission: Annotated[Path, typer.Argument(help="folder with the modules, or with a folder assignment")],
     device: OnDevice = None,
+    gpus: Gpus = 1,
     unsafe_no_sandbox: Annotated[
         bool, typer.Option("--unsafe-no-sandbox", help="run its code with your rights; the result says so")
     ] = False,
@@ -75,7 +81,7 @@ def grade(
     """Staff: run public and hidden checks on one submission, confined."""
     if unsafe_no_sandbox:
         print("UNCONFINED: this submission's code runs with your rights; results say so.", file=sys.stderr)
-    Command((), submission, None, device, not unsafe_no_sandbox, json, staff=True).run()
+    Command((), submission, None, device, gpus, not unsafe_no_sandbox, json, staff=True).run()
 
 
 @app.command()
@@ -96,6 +102,7 @@ class Command:
     submission: Path
     seed: int | None
     device: Device | None  # None: a GPU if there is one
+    gpus: int  # at most, where there is one
     confined: bool
     json: Path | None
     staff: bool
@@ -105,7 +112,7 @@ class Command:
         rubric = _rubric()
         _refuse_unknown(self.names, rubric)
         _refuse_paths(self.submission, self.json)
-        machine = _machine_for(self.device)
+        machine = _machine_for(self.device, self.gpus)
         if self.confined and (obstacle := why_not_confined()):
             print(f"Submissions cannot be confined here: {obstacle.sentence}.\n-> {obstacle.remedy}", file=sys.stderr)
             raise typer.Exit(OURS)
@@ -115,7 +122,7 @@ class Command:
             print(f"The submission is refused: {clean(str(error))}.", file=sys.stderr)
             raise typer.Exit(FAILED) from None
         sandbox = Bubblewrap(snapshot.folder) if self.confined else Unconfined()
-        servers = Servers.on(machine, sandbox)
+        servers = Servers.on(machine, sandbox, self.gpus)
         try:
             result = self._judge(rubric, snapshot, servers, can_run_kernels(machine))
         except KeyboardInterrupt:
@@ -155,12 +162,15 @@ class Command:
         """What a command that replays one check needs besides."""
         words = [] if self.submission == STUBS else ["--submission", shlex.quote(clean(str(self.submission)))]
         words += ["--device", self.device] if self.device else []
+        words += ["--gpus", str(self.gpus)] if self.gpus > 1 else []
         return "".join(f" {word}" for word in [*words, *(["--sandbox"] if self.confined and not self.staff else [])])
 
 
-def _machine_for(device: Device | None) -> Machine:
-    """This machine, without its GPU where the CPU is asked for; refuses a GPU that cannot be used."""
+def _machine_for(device: Device | None, gpus: int) -> Machine:
+    """This machine, without its GPU where the CPU is asked for; refuses GPUs that cannot be used."""
     machine = Machine.here()
+    if gpus > 1 and gpus > len(machine.gpus):
+        _usage(f"{gpus} GPUs are asked for, and there are {len(machine.gpus)} here")
     if device == "cuda" and not uses_gpu(machine):
         _usage("there is no GPU here that torch can use: `python -m grader doctor` says why")
     return replace(machine, gpus=()) if device == "cpu" else machine

@@ -72,7 +72,7 @@ def add_keys(
     return accumulator, row_sum, row_maximum
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["heads", "queries", "keys"])
 def attention_forward_kernel(
     q_pointer, k_pointer, v_pointer, o_pointer, lse_pointer,
     q_batch_stride, q_head_stride, q_row_stride, q_column_stride,
@@ -125,7 +125,7 @@ def attention_forward_kernel(
     tl.store(lse_pointer + query, log_sum_exp, mask=query < queries)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["heads", "queries"])
 def row_products_kernel(
     o_pointer, do_pointer, delta_pointer,
     o_batch_stride, o_head_stride, o_row_stride, o_column_stride,
@@ -149,7 +149,7 @@ def row_products_kernel(
     tl.store(delta_pointer + head.to(tl.int64) * queries + query, delta, mask=query < queries)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["heads", "queries", "keys"])
 def attention_backward_queries_kernel(
     do_pointer, q_pointer, k_pointer, v_pointer, lse_pointer, delta_pointer, dq_pointer,
     do_batch_stride, do_head_stride, do_row_stride, do_column_stride,
@@ -196,7 +196,7 @@ def attention_backward_queries_kernel(
     store_rows(dq_pointer + head.to(tl.int64) * queries * HEAD_DIM, dq * scale, query, queries, HEAD_DIM, BLOCK_DIM)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["key_heads", "keys"])
 def attention_backward_keys_kernel(
     do_pointer, q_pointer, k_pointer, v_pointer, lse_pointer, delta_pointer, dk_pointer, dv_pointer,
     do_batch_stride, do_head_stride, do_row_stride, do_column_stride,
@@ -261,14 +261,21 @@ class Tile:
     warps: int
     stages: int
 
+    @property
+    def options(self) -> dict[str, int]:
+        """What a kernel's launch is given for it."""
+        return {"BLOCK_QUERIES": self.queries, "BLOCK_KEYS": self.keys,
+                "num_warps": self.warps, "num_stages": self.stages}  # fmt: skip
+
 
 INTERPRETED = Tile(128, 128, 4, 1)  # the interpreter takes as long for a large tile as for a small one
 
 # By head dimension, up to and with the key. Compiled for sm_90, none of them spills more than 24 bytes; float32
 # products keep no tensor core busy and hold their operands in registers, so their tiles are small.
 FLOAT32_TILES = {64: Tile(32, 32, 8, 1), 128: Tile(32, 16, 8, 1), 256: Tile(16, 16, 8, 1)}
-FORWARD_TILES = {64: Tile(128, 64, 4, 3), 128: Tile(128, 64, 8, 2), 256: Tile(64, 32, 4, 2)}
-BACKWARD_TILES = {64: Tile(64, 64, 4, 2), 128: Tile(64, 64, 8, 2), 256: Tile(32, 32, 4, 1)}
+FORWARD_TILES = {64: Tile(128, 64, 4, 3), 128: Tile(128, 64, 8, 3), 256: Tile(64, 32, 4, 2)}
+QUERIES_TILES = {64: Tile(64, 64, 4, 2), 128: Tile(128, 64, 8, 3), 256: Tile(32, 32, 4, 1)}  # of the backward
+KEYS_TILES = {64: Tile(128, 64, 4, 2), 128: Tile(64, 64, 4, 2), 256: Tile(32, 32, 4, 1)}
 
 
 def choose_tile(q: torch.Tensor, of_half_types: dict[int, Tile]) -> Tile:
@@ -303,8 +310,7 @@ def launch_forward(
         attention_forward_kernel[(q4.shape[0] * heads * triton.cdiv(queries, tile.queries),)](
             q4, k4, v4, o, lse, *q4.stride(), *k4.stride(), *v4.stride(),
             heads, heads // k4.shape[1], queries, k.shape[-2], scale * math.log2(math.e),
-            IS_CAUSAL=is_causal, HEAD_DIM=q.shape[-1], BLOCK_DIM=block_dim(q.shape[-1]),
-            BLOCK_QUERIES=tile.queries, BLOCK_KEYS=tile.keys, num_warps=tile.warps, num_stages=tile.stages,
+            IS_CAUSAL=is_causal, HEAD_DIM=q.shape[-1], BLOCK_DIM=block_dim(q.shape[-1]), **tile.options,
         )  # fmt: skip
     return o, lse
 
@@ -317,25 +323,26 @@ def launch_backward(
     dq, dk, dv = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (q, k, v))
     do4, q4, k4, v4, o4 = map(as_heads, (do, q, k, v, o))
     (batches, heads, queries, head_dim), (key_heads, keys) = q4.shape, k4.shape[1:3]
-    tile = choose_tile(q, BACKWARD_TILES)
-    shape = {"HEAD_DIM": head_dim, "BLOCK_DIM": block_dim(head_dim), "BLOCK_QUERIES": tile.queries}
+    of_queries, of_keys = choose_tile(q, QUERIES_TILES), choose_tile(q, KEYS_TILES)
+    head = {"HEAD_DIM": head_dim, "BLOCK_DIM": block_dim(head_dim)}
     lse, delta = lse.contiguous(), torch.empty(lse.shape, dtype=torch.float32, device=q.device)
-    query_grid = (batches * heads * triton.cdiv(queries, tile.queries),)
+    query_grid = (batches * heads * triton.cdiv(queries, of_queries.queries),)
     if q.numel():
         row_products_kernel[query_grid](
-            o4, do4, delta, *o4.stride(), *do4.stride(), heads, queries, **shape, num_warps=4
+            o4, do4, delta, *o4.stride(), *do4.stride(), heads, queries, **head, BLOCK_QUERIES=of_queries.queries
         )
-    common = {"IS_CAUSAL": is_causal, "BLOCK_KEYS": tile.keys, "num_warps": tile.warps, "num_stages": tile.stages}
     strides = (*do4.stride(), *q4.stride(), *k4.stride(), *v4.stride())
     group = heads // key_heads if key_heads else 1
     if q.numel():
         attention_backward_queries_kernel[query_grid](
-            do4, q4, k4, v4, lse, delta, dq, *strides, heads, group, queries, keys, scale, **shape, **common
-        )
+            do4, q4, k4, v4, lse, delta, dq, *strides, heads, group, queries, keys, scale,
+            IS_CAUSAL=is_causal, **head, **of_queries.options,
+        )  # fmt: skip
     if k.numel():
-        attention_backward_keys_kernel[(batches * key_heads * triton.cdiv(keys, tile.keys),)](
-            do4, q4, k4, v4, lse, delta, dk, dv, *strides, key_heads, group, queries, keys, scale, **shape, **common
-        )
+        attention_backward_keys_kernel[(batches * key_heads * triton.cdiv(keys, of_keys.keys),)](
+            do4, q4, k4, v4, lse, delta, dk, dv, *strides, key_heads, group, queries, keys, scale,
+            IS_CAUSAL=is_causal, **head, **of_keys.options,
+        )  # fmt: skip
     return dq, dk, dv
 
 

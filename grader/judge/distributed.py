@@ -1,7 +1,7 @@
 """What checks of several ranks say: `ranks.train(case)` trains with the submission, and compares every rank.
 
 Each scenario runs twice: on a process group whose far end is the judge, which sees who sends what and knows at once
-where ranks wait for different things; and over gloo, as a training would.
+where ranks wait for different things; and over gloo, or NCCL where each rank has a GPU, as a training would.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from grader.judge.replies import NoneEntry
 from grader.judge.submission import Result
 from grader.judge.training import Draw, Gradients, Plan, Reference, Training, mean_of
 from grader.judge.verdict import Outcome, Verdict
-
-BACKENDS: tuple[Backend, ...] = ("judged", "gloo")
 
 LEAST_EARLY = 0.5  # of the gradients' bytes, sent before the last gradients exist: of eight equal layers 7/8 can be
 AFTER = {"DDP": "after the construction", "broadcast_module": "after broadcast_module"}
@@ -58,11 +56,15 @@ class Ranks:
     def __init__(self, process: RankProcesses, generator: torch.Generator) -> None:
         self._process, self.generator = process, generator
 
+    def backends(self, world: int) -> tuple[Backend, ...]:
+        """The process groups that a training of so many ranks runs on, one after the other."""
+        return self._process.backends(world)
+
     def train(self, training: Training) -> None:
         """Hold weights at the start, and gradients after every step, to the reference: each rank, over both groups."""
         draw = Draw.of(training, self.generator)
         expected = Reference.of(draw)
-        for backend in BACKENDS:
+        for backend in self.backends(training.world):
             self._compare(draw, expected, self._run(draw, backend))
 
     def traffic(self, training: Training) -> Traffic:
@@ -102,10 +104,11 @@ class Ranks:
         programs: Sequence[tuple[Steps, dict[str, torch.Tensor]]],
         reports: Sequence[Sequence[int]],
         network: Network | None = None,
+        on_cpu: bool = False,
     ) -> Run:
         """Run a program with its tensors on each rank, which has to give reports of so many values."""
         steps, tensors = zip(*programs, strict=True)
-        run = self._process.run(backend, steps, tensors, network)
+        run = self._process.run(backend, steps, tensors, network, on_cpu)
         for rank, (found, due) in enumerate(zip(run.reports, reports, strict=True)):
             if [len(values) for values in found] != list(due):
                 raise Outcome(

@@ -36,6 +36,7 @@ class Expected:
     group: Group  # what an answer's size is that of
     mistakes: tuple[Mistake, ...] = ()
     least_scale: float = 0.0  # what errors are relative to where answers are smaller: see `measure`
+    terms: torch.Tensor | None = None  # and where the terms of a sum are larger than the sum
     form: str = LIKE_X  # what a result looks like, and how to allocate it
     # what to try if no cause is found
     advice: str = "compute the first wrong element by hand, and print each step on the way to it"
@@ -49,16 +50,17 @@ class Expected:
         group: Group,
         mistakes: tuple[Mistake, ...] = (),
         least_scale: float = 0.0,
+        terms: torch.Tensor | None = None,
         form: str = LIKE_X,
         dtype: torch.dtype | None = None,
         advice: str | None = None,
     ) -> Expected:
         """Compute the answer for these arguments; its dtype is the first argument's, unless one is given."""
         values, dtype = formula(*arguments), dtype or arguments[0].dtype
-        found = cls(formula, arguments, values, dtype, tolerance, group, mistakes, least_scale, form)
+        found = cls(formula, arguments, values, dtype, tolerance, group, mistakes, least_scale, terms, form)
         return replace(found, advice=advice) if advice else found
 
     def errors(self, got: torch.Tensor, instead: torch.Tensor | None = None) -> Errors:
         """How far an answer of the right shape is from the right values (or from others instead)."""
         values = self.values if instead is None else instead
-        return measure(got, values, self.tolerance, self.group, self.least_scale)
+        return measure(got, values, self.tolerance, self.group, self.least_scale, self.terms)

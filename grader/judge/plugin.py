@@ -113,7 +113,7 @@ JUDGE = pytest.StashKey[Judge]()
 OUTCOME = pytest.StashKey[Outcome]()
 OWN_JUDGE = pytest.StashKey[bool]()
 CURRENT = pytest.StashKey[tuple[str, CheckProcess]]()
-KEPT = pytest.StashKey[RunnerChild]()  # on a GPU, the child for the problem's next check
+KEPT = pytest.StashKey[list[RunnerChild]]()  # on a GPU, the children for the problem's next check
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -210,12 +210,12 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
         del session.stash[CURRENT]
         # On a GPU a process takes a third of a second for its context, and a problem's kernels are compiled once.
         if judge.device == "cuda" and nextitem is not None and nextitem.path == item.path:
-            if child := current[1].hand_over():
-                session.stash[KEPT] = child
+            session.stash[KEPT] = current[1].hand_over()
         else:
             current[1].close()
-    if (nextitem is None or nextitem.path != item.path) and (child := session.stash.get(KEPT, None)):
-        child.end()
+    if (nextitem is None or nextitem.path != item.path) and KEPT in session.stash:
+        for child in session.stash[KEPT]:
+            child.end()
         del session.stash[KEPT]
 
 
@@ -345,10 +345,10 @@ def _process(request: pytest.FixtureRequest) -> CheckProcess:
         limit_s = entry.limit_s if entry else LIMIT_S
         folder = judge.submission.source if judge.here else judge.submission.folder
         problem, refusal = check.partition(".")[0], judge.refusal(check)
-        if kept := session.stash.get(KEPT, None):
-            kept.forget()
+        process = kind(judge.servers, folder, problem, limit_s, refusal=refusal)
+        if KEPT in session.stash:
+            process.take_over(session.stash[KEPT])
             del session.stash[KEPT]
-        process = kind(judge.servers, folder, problem, limit_s, kept, refusal)
         session.stash[CURRENT] = (check, process)
     return session.stash[CURRENT][1]
 

@@ -25,7 +25,7 @@ from grader.runner.protocol import Malformed
 
 IMPORTED_BY_OPTIMIZERS = "torch._dynamo"  # in their first step: seconds, in each process
 
-Backend = Literal["gloo", "judged"]
+Backend = Literal["gloo", "nccl", "judged"]
 Steps = list[dict[str, object]]  # for the runner's `scenario.Rank`
 
 
@@ -77,20 +77,25 @@ class RankProcesses(RankProcess):
         steps: Sequence[Steps],
         tensors: Sequence[dict[str, torch.Tensor]],
         network: Network | None = None,
+        on_cpu: bool = False,
     ) -> Run:
-        """Carry out one program on each rank, which names its tensors by their place. Raises `Outcome`."""
+        """Carry out one program on each rank, which names its tensors by their place. Raises `Outcome`.
+
+        Ranks take turns on the GPUs that there are, if any, unless it has to be `on_cpu`.
+        """
         of_s = self.limit_s * self.servers.slack
         processes, start = self.world(len(steps)), time.monotonic()
         deadline = start + max(of_s - self.spent_s, 0.1)
         children = [process.child for process in processes if process.child]
         hub = Hub(children, network or Network(), of_s)
         store = f"store-{secrets.token_hex(8)}"
+        gpus = 0 if on_cpu else len(self.servers.gpus)
         try:
             for rank, child in enumerate(children):
                 parcel = Parcel.of(tensors[rank])
                 header: dict[str, object] = {
                     "verb": "scenario", "rank": rank, "world": len(steps), "backend": backend, "store": store,
-                    "limit_s": 2 * of_s, "device": self.servers.device, "steps": steps[rank],
+                    "limit_s": 2 * of_s, "device": f"cuda:{rank % gpus}" if gpus else "cpu", "steps": steps[rank],
                     "storages": [part.nbytes for part in parcel.parts], "tensors": parcel.specs([]),
                 }  # fmt: skip
                 child.ask(header, parcel.parts, deadline, of_s)
@@ -125,9 +130,21 @@ class RankProcesses(RankProcess):
         super().renew()
         self.others = []
 
-    def hand_over(self) -> None:
-        """Nothing: another check has ranks of its own."""
-        self.close()
+    def hand_over(self) -> list[RunnerChild]:
+        children = super().hand_over()
+        for process in self.others:
+            children += process.hand_over()
+        return children
+
+    def take_over(self, children: list[RunnerChild]) -> None:
+        super().take_over(children)
+        for child in children[1:]:
+            self.others.append(RankProcess(self.servers, self.folder, self.module, self.limit_s))
+            self.others[-1].take_over([child])
+
+    def backends(self, world: int) -> tuple[Backend, ...]:
+        """The process groups that a training of so many ranks runs on. NCCL takes a GPU for each rank."""
+        return ("judged", "nccl" if world <= len(self.servers.gpus) else "gloo")
 
     def doubt(self) -> Borrowed | None:
         names = ", ".join(clean(name, 200) for name in sorted(self.library))

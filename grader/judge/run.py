@@ -127,7 +127,7 @@ def run_checks(judge: Judge, checks: Sequence[str], listener: Listener, submissi
     results = tuple(
         conclude(judge, check, by_check[check], runs[check]) for check in recorder.titles if check in by_check
     )
-    device = judge.servers.gpu.name if judge.servers.gpu else "cpu (Triton's interpreter)"
+    device = ", ".join(gpu.name for gpu in judge.servers.gpus) or "cpu (Triton's interpreter)"
     versions = {"torch": torch.__version__, "triton": "none", "numpy": "none"}
     return result.Result(
         assignment=judge.rubric.public.assignment,

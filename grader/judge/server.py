@@ -45,14 +45,14 @@ class Line:
 class RunnerServer:
     """The process that imports torch and triton once and forks children."""
 
-    def __init__(self, device: Device, sandbox: Sandbox, gpu: str = "") -> None:
-        """Start a server for `device`, for "cuda" on the GPU of this UUID. Does not wait for it."""
+    def __init__(self, device: Device, sandbox: Sandbox, gpus: Sequence[str] = ()) -> None:
+        """Start a server for `device`, for "cuda" on the GPUs of these UUIDs. Does not wait for it."""
         self.device, self.sandbox, self.limits = device, sandbox, Limits.for_device(device)
         self.versions: dict[str, str] = {}
         self.errors = OutputPipe()
         self.control, theirs = socket.socketpair()
         try:
-            self.process = sandbox.start(device, gpu, theirs.fileno(), self.errors.write)
+            self.process = sandbox.start(device, gpus, theirs.fileno(), self.errors.write)
         except CannotStart as error:
             raise RunnerBroken(f"the runner cannot be started: {error}") from None
         finally:

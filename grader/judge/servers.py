@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from grader.doctor import Gpu, Machine, uses_gpu
 from grader.judge.server import RunnerServer
@@ -20,10 +21,11 @@ MOST_SLACK = 8.0  # limits are stretched by the probe's time, but never more tha
 class Servers:
     """Owns at most one server at a time."""
 
-    def __init__(self, gpu: Gpu | None = None, sandbox: Sandbox | None = None) -> None:
-        """For kernels on a GPU, or interpreted without one; unconfined without a sandbox."""
-        self.gpu, self.sandbox = gpu, sandbox or Unconfined()
-        self.device: Device = "cuda" if gpu else "cpu"
+    def __init__(self, gpus: Sequence[Gpu] = (), sandbox: Sandbox | None = None) -> None:
+        """For kernels on the first of these GPUs, or interpreted without one; unconfined without a sandbox."""
+        self.gpus, self.sandbox = tuple(gpus), sandbox or Unconfined()
+        self.gpu = self.gpus[0] if self.gpus else None
+        self.device: Device = "cuda" if self.gpu else "cpu"
         self.slack = 1.0  # by how much this machine is slower than the one that limits were set on
         self.versions: dict[str, str] = {}  # of torch, triton and numpy, once a server is ready
         self.shares_memory: bool | None = None  # whether the runner can open the judge's device memory; None on a CPU
@@ -33,9 +35,9 @@ class Servers:
         self._probed = False
 
     @classmethod
-    def on(cls, machine: Machine, sandbox: Sandbox | None = None) -> Servers:
-        """For kernels on a machine's first GPU, or interpreted where it cannot be used."""
-        return cls(machine.gpus[0] if uses_gpu(machine) else None, sandbox)
+    def on(cls, machine: Machine, sandbox: Sandbox | None = None, gpus: int = 1) -> Servers:
+        """For a machine's first GPUs, so many; or interpreted where they cannot be used."""
+        return cls(machine.gpus[:gpus] if uses_gpu(machine) else (), sandbox)
 
     def start(self) -> RunnerServer:
         """The living server; a new one where there is none. Does not wait for it."""
@@ -43,7 +45,7 @@ class Servers:
             self.close()
             if self.used_before is None:  # once: what a submission has left behind is not others'
                 self.used_before = self._used_bytes() or 0
-            self._server = RunnerServer(self.device, self.sandbox, self.gpu.uuid if self.gpu else "")
+            self._server = RunnerServer(self.device, self.sandbox, [gpu.uuid for gpu in self.gpus])
         return self._server
 
     def ready(self) -> RunnerServer:

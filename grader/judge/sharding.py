@@ -12,7 +12,7 @@ import torch
 
 from grader.judge.causes_in_numbers import known_mistake
 from grader.judge.compare import assert_matches
-from grader.judge.distributed import BACKENDS, MOST_SENT, Ranks
+from grader.judge.distributed import MOST_SENT, Ranks
 from grader.judge.hub import Network
 from grader.judge.optimization import Optimization, OptimizationDraw, Values
 from grader.judge.ranks import Backend, Reported, Run, Steps
@@ -32,7 +32,7 @@ def assert_optimizes(ranks: Ranks, case: Optimization) -> None:
     """Hold the parameters after each step to the reference, on every rank, over both groups."""
     draw = OptimizationDraw.of(case, ranks.generator)
     right = draw.reference()
-    for backend in BACKENDS:
+    for backend in ranks.backends(case.world):
         run = _run(ranks, draw, backend)
         for rank in case.ranks:
             _compare(ranks, draw, right, rank, list(run.reports[rank]))
@@ -92,7 +92,7 @@ def assert_holds_its_share(ranks: Ranks, world: int) -> None:
         {"do": "shard", "optimizer": "AdamW", "groups": [{"params": list(range(count))}], "options": {"lr": 0.01}},
         {"do": "bare_step"}, {"do": "pause"},
     ]  # fmt: skip
-    run = ranks.carry_out("judged", [(steps, tensors)] * world, [[]] * world)
+    run = ranks.carry_out("judged", [(steps, tensors)] * world, [[]] * world, on_cpu=True)  # where each has its own
     if {len(of_rank) for of_rank in run.memory} != {2}:
         raise ranks.malformed("more or fewer requests at gates than there are")
     whole = 2 * 4 * HEAVY_ELEMENTS * count  # AdamW has two numbers a parameter

@@ -152,13 +152,19 @@ class CheckProcess:
         """What speaks against the submission's own code having computed the answers so far, by the runner's word."""
         return borrowed(self.module, self.called, self.operators, self.launches)
 
-    def hand_over(self) -> RunnerChild | None:
-        """The child for another check of the same problem, unless it has failed."""
+    def hand_over(self) -> list[RunnerChild]:
+        """The children for another check of the same problem, unless they have failed."""
         child, self.child = self.child, None
         if child and (child.failure or child.closed):
             child.end()
-            return None
-        return child
+            return []
+        return [child] if child else []
+
+    def take_over(self, children: list[RunnerChild]) -> None:
+        """Go on with children that have served another check."""
+        for child in children[:1]:
+            child.forget()
+            self.child = child
 
     def printed(self) -> str:
         """What the submission wrote, cleaned; told once, with the first case that did not pass."""
@@ -193,6 +199,11 @@ class Submission:
     def in_order(self, order: str) -> Submission:
         """The same, but the interpreter runs the programs of a launch "reversed" or "shuffled"."""
         return Submission(self._process, order)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether its kernels run on a GPU."""
+        return self._process.servers.device == "cuda"
 
     def __getattr__(self, name: str) -> Function:
         if name.startswith("_"):

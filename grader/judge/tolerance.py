@@ -68,13 +68,19 @@ class Errors:
 
 
 def measure(
-    got: torch.Tensor, reference: torch.Tensor, tolerance: Tolerance, group: Group, least_scale: float = 0.0
+    got: torch.Tensor,
+    reference: torch.Tensor,
+    tolerance: Tolerance,
+    group: Group,
+    least_scale: float = 0.0,
+    terms: torch.Tensor | None = None,
 ) -> Errors:
     """Compare `got` (any float dtype) with `reference` (float64) of the same shape; both finite or both not.
 
     Positions where the reference, rounded to the answer's dtype, is NaN or infinite must hold the same;
     they count as wrong otherwise, and are left out of the three numbers. `least_scale` is for references that
-    cancel: a scale that errors are relative to even where the answers themselves are smaller.
+    cancel: a scale that errors are relative to even where the answers themselves are smaller. `terms`, of the
+    reference's shape, is the same for `max` element by element: how large the terms are that each sums up.
     """
     if got.numel() == 0:
         return Errors(0.0, 0.0, 0.0, torch.zeros(got.shape, dtype=torch.bool))
@@ -87,7 +93,8 @@ def measure(
     scale = ref.square().mean(dim=groups, keepdim=True).sqrt() if got.dim() else ref.abs()
     scale = scale.clamp(min=least_scale)
     floor = SUBNORMAL_ROUNDING.get(got.dtype, 0.0)
-    relative = _ratio((difference - floor).clamp(min=0), torch.maximum(ref.abs(), scale))
+    size = torch.maximum(ref.abs(), scale)
+    relative = _ratio((difference - floor).clamp(min=0), size if terms is None else torch.maximum(size, terms))
     rms = _ratio(difference.square().mean(dim=groups, keepdim=True).sqrt() if got.dim() else difference, scale)
     return Errors(
         max=float(relative.max()),

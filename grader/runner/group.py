@@ -40,9 +40,12 @@ class Line:
         """Send a request with `inputs`; the future is done once `outputs` are filled with the result."""
         sizes = [[str(one.dtype).removeprefix("torch."), one.numel()] for one in inputs]
         wanted = [[str(one.dtype).removeprefix("torch."), one.numel()] for one in outputs]
+        on_gpu: list[Any] = sorted({output.device for output in outputs if output.is_cuda}, key=str)
+        for device in on_gpu:
+            torch.cuda.current_stream(device).synchronize()  # the result comes by another stream
         with self.sending:
             self.count += 1
-            future = Future()  # type: ignore[var-annotated]
+            future = Future(devices=on_gpu)  # type: ignore[var-annotated]
             self.awaited[self.count] = (future, outputs)
             header = {"status": "request", "number": self.number, "request": self.count, "kind": kind,
                       "inputs": sizes, "outputs": wanted, "phase": self.phase, **fields}  # fmt: skip
@@ -72,8 +75,8 @@ class Line:
                 content = torch.frombuffer(payload, dtype=output.dtype, count=output.numel(), offset=at)
                 output.detach().copy_(content.view(output.shape))
             at += size
-        if any(output.is_cuda for output in outputs):
-            torch.cuda.synchronize()
+        for device in {output.device for output in outputs if output.is_cuda}:
+            torch.cuda.synchronize(device)
 
 
 class JudgedGroup(dist.ProcessGroup):

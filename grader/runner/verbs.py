@@ -118,8 +118,11 @@ class Child:
         """Be one rank of a training in which the loaded module takes part."""
         import scenario
 
-        self.storages.fill(header["storages"], payload, keep_addresses=False)
-        tensors = [self.storages.view(spec) for spec in header["tensors"]]
+        storages = Storages(header["device"])
+        if header["device"] != "cpu":
+            torch.cuda.set_device(header["device"])
+        storages.fill(header["storages"], payload, keep_addresses=False)
+        tensors = [storages.view(spec) for spec in header["tensors"]]
         return scenario.carry_out(self.module, header, tensors, self.conversation)
 
     def _gradients(

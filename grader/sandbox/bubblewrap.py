@@ -53,13 +53,13 @@ class Bubblewrap:
     def __init__(self, tree: Path) -> None:
         self.tree = tree
 
-    def start(self, device: Device, gpu: str, control: int, output: int) -> subprocess.Popen[bytes]:
+    def start(self, device: Device, gpus: Sequence[str], control: int, output: int) -> subprocess.Popen[bytes]:
         """Start a server as the first process of its own world.
 
         From a thread that outlives it: bubblewrap kills the sandbox when the thread that started it ends.
         """
-        nodes = gpu_nodes(gpu) if device == "cuda" else []
-        options = [*recipe(self.tree, device, gpu, nodes)]
+        nodes = gpu_nodes(gpus)
+        options = [*recipe(self.tree, device, gpus, nodes)]
         try:
             return run_confined(options, runner_command(RUNNER, control, device), control, output, nodes)
         except FileNotFoundError:
@@ -120,14 +120,16 @@ def bwrap_path() -> str:
     raise FileNotFoundError("bwrap")
 
 
-def gpu_nodes(gpu: str) -> list[str]:
-    """The device nodes of the granted GPU. Raises `CannotStart` where they are unknown."""
+def gpu_nodes(gpus: Sequence[str]) -> list[str]:
+    """The device nodes of the granted GPUs. Raises `CannotStart` where they are unknown."""
+    if not gpus:
+        return []
     from grader.sandbox.gpu import ManagedGpu
 
-    return ManagedGpu(gpu).nodes()
+    return list(dict.fromkeys(node for gpu in gpus for node in ManagedGpu(gpu).nodes()))
 
 
-def recipe(tree: Path, device: Device, gpu: str = "", nodes: Sequence[str] = ()) -> Iterator[str]:
+def recipe(tree: Path, device: Device, gpus: Sequence[str] = (), nodes: Sequence[str] = ()) -> Iterator[str]:
     """The options, in order."""
     # --unshare-all only tries a user namespace: the next two make its absence an error, and forbid another one inside.
     yield from ("--unshare-all", "--unshare-user", "--disable-userns")
@@ -135,7 +137,7 @@ def recipe(tree: Path, device: Device, gpu: str = "", nodes: Sequence[str] = ())
     # No --uid: CUDA IPC needs the judge's. --as-pid-1: the server is the first process of its namespace, so no signal
     # from inside can kill or stop it, orphans come to it, and the kernel ends everything with it.
     yield from ("--as-pid-1", "--die-with-parent", "--new-session", "--hostname", "sandbox", "--clearenv")
-    for name, value in ({"PATH": PATH} | environment(device, gpu, HOME)).items():
+    for name, value in ({"PATH": PATH} | environment(device, gpus, HOME)).items():
         yield from ("--setenv", name, value)
     yield from _programs()
     yield from _kernel(device, nodes)

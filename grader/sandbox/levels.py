@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -15,7 +16,7 @@ Device = Literal["cpu", "cuda"]
 Level = Literal["none", "bwrap"]
 SCRATCH = ("/scratch", "/dev/shm")  # in a sandbox, the only folders that can be written
 CACHE = "cache"  # below the first of them: compiled kernels
-SMALLEST_MAPPING_BYTES = 1 << 16  # of malloc on a CPU: larger blocks go back to the kernel as soon as they are freed
+SMALLEST_MAPPING_BYTES = 1 << 16  # of malloc: larger blocks go back to the kernel as soon as they are freed
 GPU_VARIABLES = ("LD_LIBRARY_PATH", "TRITON_LIBCUDA_PATH")  # where the driver's libraries are, if nowhere usual
 
 
@@ -28,8 +29,8 @@ class Sandbox(Protocol):
 
     level: Level
 
-    def start(self, device: Device, gpu: str, control: int, output: int) -> subprocess.Popen[bytes]:
-        """Start a server: it speaks on the descriptor `control`, and prints to `output`. `gpu` is a UUID.
+    def start(self, device: Device, gpus: Sequence[str], control: int, output: int) -> subprocess.Popen[bytes]:
+        """Start a server: it speaks on the descriptor `control`, and prints to `output`. `gpus` are UUIDs.
 
         Raises `CannotStart`.
         """
@@ -49,7 +50,7 @@ class Unconfined:
     def __init__(self) -> None:
         self._scratch: Path | None = None
 
-    def start(self, device: Device, gpu: str, control: int, output: int) -> subprocess.Popen[bytes]:
+    def start(self, device: Device, gpus: Sequence[str], control: int, output: int) -> subprocess.Popen[bytes]:
         self._scratch = Path(tempfile.mkdtemp(prefix="runner-"))
         kept = {name: os.environ[name] for name in ("PATH", "CC", "CUDA_HOME") if name in os.environ}
         return subprocess.Popen(
@@ -59,7 +60,7 @@ class Unconfined:
             stdout=output,
             stderr=output,
             cwd=self._scratch,
-            env=kept | environment(device, gpu, str(self._scratch)),
+            env=kept | environment(device, gpus, str(self._scratch)),
             start_new_session=True,
         )
 
@@ -76,17 +77,18 @@ def runner_command(folder: str, control: int, device: Device) -> list[str]:
     return [sys.executable, "-I", "-B", "-u", folder, str(control), device]
 
 
-def environment(device: Device, gpu: str, home: str) -> dict[str, str]:
+def environment(device: Device, gpus: Sequence[str], home: str) -> dict[str, str]:
     """All that a submission sees of the environment, but for `PATH`."""
     cache = f"{home}/{CACHE}"
     common = {
         "HOME": home, "TMPDIR": home, "USER": "runner", "LANG": "C.UTF-8", "XDG_CACHE_HOME": cache,
         "TRITON_CACHE_DIR": f"{cache}/triton", "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor", "OMP_NUM_THREADS": "1",
-        "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo",
+        "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo", "MALLOC_MMAP_THRESHOLD_": str(SMALLEST_MAPPING_BYTES),
     }  # fmt: skip
     if device == "cpu":
-        mapped = {"MALLOC_MMAP_THRESHOLD_": str(SMALLEST_MAPPING_BYTES)}
-        return common | mapped | {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
+        return common | {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
     kept = {name: os.environ[name] for name in GPU_VARIABLES if name in os.environ}
-    cuda = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": gpu, "CUDA_CACHE_PATH": f"{cache}/cuda"}
-    return common | kept | cuda
+    return common | kept | {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(gpus), "CUDA_CACHE_PATH": f"{cache}/cuda",
+        "NCCL_NVLS_ENABLE": "0",  # multicast is set up in the whole machine's fabric, for a few kilobytes
+    }  # fmt: skip

@@ -59,7 +59,7 @@ def tight(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     limits = Limits(memory_bytes=1024 * MIB, processes=150, files=2000, file_bytes=400 * MIB)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Limits, "for_device", lambda _: limits)
-        servers = Servers(None, Bubblewrap(tmp_path_factory.mktemp("tight").resolve()))
+        servers = Servers((), Bubblewrap(tmp_path_factory.mktemp("tight").resolve()))
         servers.ready()
         yield servers
         servers.close()
@@ -340,7 +340,7 @@ def test_nothing_of_the_judges_environment_can_be_found(tmp_path: Path, monkeypa
     monkeypatch.setenv("STAFF_TOKEN", TOKEN)
     monkeypatch.setenv("LD_LIBRARY_PATH", f"/{TOKEN}")
     monkeypatch.setenv("PATH", f"{os.environ['PATH']}:/{TOKEN}")
-    servers = Servers(None, Bubblewrap(tmp_path.resolve()))
+    servers = Servers((), Bubblewrap(tmp_path.resolve()))
     try:
         seen = seen_inside(
             servers,
@@ -714,7 +714,7 @@ def test_a_sandbox_that_does_not_start_is_the_graders_fault(
         monkeypatch.setattr(bubblewrap, "recipe", lambda *_: ["--nonsense"])
     else:
         monkeypatch.setattr(bubblewrap, "python_folders", lambda: [])
-    servers = Servers(None, Bubblewrap(tmp_path.resolve()))
+    servers = Servers((), Bubblewrap(tmp_path.resolve()))
     try:
         with pytest.raises(RunnerBroken, match=r"does not answer.*\n.*bwrap: "):
             servers.ready()

@@ -11,9 +11,11 @@ from grader.doctor import Machine, uses_gpu
 from grader.judge.plugin import Judge
 from grader.judge.run import Selection, run_checks
 from grader.judge.servers import Servers
+from grader.judge.snapshot import Snapshot
 from grader.judge.verdict import Verdict
 from grader.result import Result
 from grader.rubric import Rubric
+from grader.sandbox.bubblewrap import Bubblewrap
 from grader.sandbox.gpu import ManagedGpu
 
 from .conftest import ROOT, Silent, seen_inside, submitted
@@ -113,8 +115,6 @@ def test_running_out_of_the_gpus_memory_has_its_own_verdict_and_the_next_check_r
 
 
 def test_the_gpu_has_its_memory_back_after_a_submission_that_took_much_and_was_killed(tmp_path: Path) -> None:
-    from grader.sandbox.bubblewrap import Bubblewrap
-
     taking = "import torch\nreturn torch.ones(8 << 30, dtype=torch.uint8, device=x.device).numel()"
     servers = Servers.on(Machine.here(), Bubblewrap(tmp_path.resolve()))
     gpu = ManagedGpu(servers.gpu.uuid)
@@ -123,3 +123,37 @@ def test_the_gpu_has_its_memory_back_after_a_submission_that_took_much_and_was_k
     servers.close()
     assert servers.unreturned_bytes == 0
     assert gpu.used_bytes() - before < GIB
+
+
+TELLS_ITS_GROUP = """
+import torch.distributed as dist
+
+
+def all_reduce_gradients(module, process_group=None):
+    devices = [None] * dist.get_world_size(process_group)
+    dist.all_gather_object(devices, str(next(module.parameters()).device), group=process_group)
+    for parameter in module.parameters():
+        dist.all_reduce(parameter.grad, group=process_group)
+        parameter.grad /= dist.get_world_size(process_group)
+    if dist.get_backend(process_group) != "judged" and len(devices) == 2:
+        raise RuntimeError(f"{dist.get_backend(process_group)} on {devices}")
+"""
+
+
+@pytest.mark.parametrize(
+    ("gpus", "told"), [(1, "gloo on ['cuda:0', 'cuda:0']"), (2, "nccl on ['cuda:0', 'cuda:1']")], ids=["one", "two"]
+)
+def test_ranks_with_a_gpu_each_speak_by_nccl_and_others_by_gloo(gpus: int, told: str, tmp_path: Path) -> None:
+    if len(Machine.here().gpus) < gpus:
+        pytest.skip(f"needs {gpus} GPUs")
+    (tmp_path / "ddp.py").write_text(TELLS_ITS_GROUP)
+    snapshot, rubric = Snapshot.of(tmp_path), Rubric.read()
+    servers = Servers.on(Machine.here(), Bubblewrap(snapshot.folder), gpus)
+    try:
+        judge = Judge(snapshot, servers, rubric)
+        [found] = run_checks(judge, Selection(("ddp.naive_mean",), hidden=False).checks(rubric), Silent(), "bad").checks
+    finally:
+        servers.close()
+        snapshot.remove()
+    assert found.verdict is Verdict.FAIL
+    assert f"RuntimeError: {told}" in found.message

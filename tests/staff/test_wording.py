@@ -260,7 +260,7 @@ def test_no_memory_on_a_gpu_that_others_fill_is_the_graders_fault(grade, servers
 
 @pytest.mark.parametrize(("used", "crowded"), [(19 << 30, False), (21 << 30, True)])
 def test_a_gpu_is_crowded_where_others_hold_a_quarter_of_it(used, crowded):
-    servers = Servers(H100)
+    servers = Servers([H100])
     assert not servers.crowded
     servers.used_before = used
     assert servers.crowded is crowded
@@ -269,7 +269,7 @@ def test_a_gpu_is_crowded_where_others_hold_a_quarter_of_it(used, crowded):
 @pytest.mark.parametrize(("used", "unreturned"), [(5 << 30, 4 << 30), (1 << 30, 0)])
 def test_memory_that_a_gpu_does_not_get_back_is_told(monkeypatch, used, unreturned):
     monkeypatch.setattr(servers_module, "RETURN_LIMIT_S", 0.05)
-    servers = Servers(H100)
+    servers = Servers([H100])
     servers._server = SimpleNamespace(close=lambda: None)
     servers.used_before = 1 << 30
     monkeypatch.setattr(servers, "_used_bytes", lambda: used)

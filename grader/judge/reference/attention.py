@@ -76,18 +76,18 @@ class Gradient:
         ds = scale_of(q, self.scale) * weights * (products - row_sums)
         return ds @ heads_like(k, q).double() if self.of == "q" else over_group(ds.mT @ q.double(), k)
 
-    def terms(self, do: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> float:
-        """The rms that a sum of the same terms would have with random signs: they cancel, their rounding does not."""
+    def terms(self, do: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """How large each sum would be with random signs of its terms: they cancel, their rounding does not."""
         weights = torch.softmax(scores(q, k, self.is_causal, self.scale), dim=-1)
         do = do.double()
         if self.of == "v":
-            summed = weights.mT.square() @ do.square()
-        else:
-            products = do @ heads_like(v, q).double().mT
-            row_sums = (weights * products).sum(-1, keepdim=True)
-            ds = (scale_of(q, self.scale) * weights).square() * (products.square() + row_sums.square())
-            summed = ds @ heads_like(k, q).double().square() if self.of == "q" else ds.mT @ q.double().square()
-        return math.sqrt(float(summed.mean())) if summed.numel() else 0.0
+            return over_group(weights.mT.square() @ do.square(), v).sqrt()
+        products = do @ heads_like(v, q).double().mT
+        row_sums = (weights * products).sum(-1, keepdim=True)
+        ds = (scale_of(q, self.scale) * weights).square() * (products.square() + row_sums.square())
+        if self.of == "q":
+            return (ds @ heads_like(k, q).double().square()).sqrt()
+        return over_group(ds.mT @ q.double().square(), k).sqrt()
 
 
 def over_group(gradient: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

@@ -75,13 +75,18 @@ def gradients(
     names: tuple[tuple[Literal["q", "k", "v"], torch.Tensor], ...] = (("q", q), ("k", k), ("v", v))
     for name, like in names:
         formula = Gradient(name, is_causal, scale)
+        terms = formula.terms(do, q, k, v)
         found.append(Expected.of(
             formula, do, q, k, v, tolerance=_settled(GRADIENT_TOLERANCES[q.dtype], like, rounded),
             group="matrix", mistakes=attention_mistakes.of_gradient(name, q, k, v, is_causal, scale),
-            least_scale=formula.terms(do, q, k, v), form=GRADIENT_FORM, dtype=q.dtype,
+            least_scale=_rms(terms), terms=terms, form=GRADIENT_FORM, dtype=q.dtype,
         ))  # fmt: skip
     dq, dk, dv = found
     return dq, dk, dv
+
+
+def _rms(x: torch.Tensor) -> float:
+    return math.sqrt(float(x.square().mean())) if x.numel() else 0.0
 
 
 def _settled(tolerance: Tolerance, like: torch.Tensor, rounded: float) -> Tolerance:

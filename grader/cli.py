@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from grader.closest import closest
-from grader.doctor import Machine, can_run_kernels, confinement, examine, render, uses_gpu
+from grader.doctor import Machine, can_run_kernels, can_run_ranks, confinement, examine, render, uses_gpu
 from grader.judge.output import clean
 from grader.judge.server import RunnerBroken
 from grader.judge.servers import Servers
@@ -124,7 +124,7 @@ class Command:
         sandbox = Bubblewrap(snapshot.folder) if self.confined else Unconfined()
         servers = Servers.on(machine, sandbox, self.gpus)
         try:
-            result = self._judge(rubric, snapshot, servers, can_run_kernels(machine))
+            result = self._judge(rubric, snapshot, servers, machine)
         except KeyboardInterrupt:
             print("Stopped before the first check.", file=sys.stderr)
             raise typer.Exit(STOPPED) from None
@@ -139,17 +139,18 @@ class Command:
             print(f"Set this GPU aside before the next submission: {missing}.", file=sys.stderr)
         _finish(result, rubric, self.json, self.staff)
 
-    def _judge(self, rubric: Rubric, snapshot: Snapshot, servers: Servers, cannot_run: str | None) -> Result:
-        if not cannot_run:
+    def _judge(self, rubric: Rubric, snapshot: Snapshot, servers: Servers, machine: Machine) -> Result:
+        if not (can_run_kernels(machine) and can_run_ranks(machine)):
             servers.start()  # imports torch while this process does
         _note("importing torch ...")
-        from grader.judge.plugin import Judge
+        from grader.judge.plugin import Judge, Obstacles
         from grader.judge.run import JudgeFailed, Selection, run_checks
         from grader.terminal import Progress, make_console
 
         _note("")
         gc.enable()  # see grader/__main__.py
-        judge = Judge(snapshot, servers, rubric, self.seed, cannot_run, staff=self.staff, options=self._options())
+        cannot_run, options = Obstacles.on(machine), self._options()
+        judge = Judge(snapshot, servers, rubric, self.seed, cannot_run, staff=self.staff, options=options)
         checks = Selection(self.names, hidden=self.staff).checks(rubric)
         try:
             with Progress(make_console(), rubric) as progress:

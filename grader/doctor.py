@@ -114,6 +114,14 @@ def can_run_kernels(machine: Machine) -> str | None:
     return next((finding.sentence for finding in findings if finding.level == "problem"), None)
 
 
+def can_run_ranks(machine: Machine) -> str | None:
+    """`None` if several ranks of a training run here, which takes no Triton; else the reason in one sentence."""
+    if machine.system == "Windows":
+        return "Ranks are processes that share sockets: on Windows use WSL."
+    lacking = next((name for name in ("torch", "numpy") if getattr(machine, name) is None), None)
+    return f"{lacking} is not installed: nothing can be checked." if lacking else None
+
+
 def uses_gpu(machine: Machine) -> bool:
     """Whether kernels run on a GPU: one is visible, and both torch and the driver can use it."""
     linux_torch = machine.system == "Linux" and machine.torch is not None

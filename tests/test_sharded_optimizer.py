@@ -3,6 +3,8 @@
 Unless a case says otherwise, all ranks have the same parameters and the same gradients.
 """
 
+import sys
+
 import pytest
 
 from grader.judge.optimization import Group, Optimization
@@ -54,6 +56,7 @@ def test_shares(ranks, case):
     assert_sharded(ranks, case)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: a process's memory is looked at in /proc")
 def test_memory(ranks):
     """A rank's memory holds its share of the state, and no more."""
     assert_holds_its_share(ranks, world=4)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 
 from grader.judge import replies
-from grader.judge.server import RunnerServer
+from grader.judge.spawned import Runner
 from grader.judge.verdict import Outcome, Verdict, Where
 from grader.runner import protocol
 
@@ -33,12 +33,13 @@ STACK_S = 0.2  # for a process to report its stack
 class RunnerChild:
     """One check's process. After a crash or a timeout it is dead, and every request says the same again."""
 
-    def __init__(self, server: RunnerServer, modules: Sequence[str] = ()) -> None:
+    def __init__(self, server: Runner, modules: Sequence[str] = ()) -> None:
         self.server, self.line = server, server.open(modules)
         self.requests = 0
         self.ended: dict[str, int] | None = None  # how, by the server's word
         self.failure: Outcome | None = None
         self.closed = False
+        self.loading = False  # it has been told which module it is for
         self.functions: tuple[str, ...] = ()  # what the module offers that it has loaded
         self.folder = "/"  # of the submission, once it is loaded
 

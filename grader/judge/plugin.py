@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import torch
 
-from grader.doctor import Gpu, Machine, can_run_kernels, uses_gpu
+from grader.doctor import Gpu, Machine, can_run_kernels, can_run_ranks, uses_gpu
 from grader.judge.borrowed import Borrowed
 from grader.judge.cases import CONTIGUOUS, Input, Layout, placed
 from grader.judge.causes import Cause, describe_access
@@ -39,6 +39,30 @@ HERE = "--here: your code runs in this process, unguarded, for breakpoints and p
 JUDGE_TIMEOUT_S = 300.0  # beyond a check's own limit: starting the runner, and our own comparison
 
 
+@dataclass(frozen=True)
+class Obstacles:
+    """Why this machine cannot run kernels, or scenarios of several ranks; None: it can."""
+
+    kernels: str | None = None
+    ranks: str | None = None
+
+    @classmethod
+    def on(cls, machine: Machine) -> Obstacles:
+        return cls(can_run_kernels(machine), can_run_ranks(machine))
+
+    def of(self, item: Any) -> str | None:
+        """Why a check cannot run."""
+        return self.ranks if "ranks" in item.fixturenames else self.kernels
+
+    @property
+    def all(self) -> bool:
+        """Whether nothing can run at all."""
+        return self.kernels is not None and self.ranks is not None
+
+
+NONE = Obstacles()
+
+
 @dataclass
 class Judge:
     """What one run needs to know. Commands make one; a plain pytest run makes its own."""
@@ -47,7 +71,7 @@ class Judge:
     servers: Servers
     rubric: Rubric
     seed: int | None = None  # None: from the operating system's entropy, anew for each check
-    cannot_run: str | None = None  # why kernels cannot run on this machine
+    cannot_run: Obstacles = NONE  # what this machine lacks
     here: bool = False
     staff: bool = False  # doubts open a review; in a self-check they are warnings
     options: str = ""  # of the command, to be given again when a check is replayed
@@ -143,7 +167,7 @@ def pytest_configure(config: pytest.Config) -> None:
             servers=Servers.on(machine),
             rubric=Rubric.read(),
             seed=config.getoption("--seed"),
-            cannot_run=can_run_kernels(machine),
+            cannot_run=Obstacles.on(machine),
             here=config.getoption("--here"),
         )
         config.stash[OWN_JUDGE] = True
@@ -174,8 +198,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Start the runner while pytest gets ready."""
     judge = session.config.stash[JUDGE]
-    if any(check_of(item) for item in session.items) and not (
-        judge.here or judge.cannot_run or session.config.option.collectonly
+    if any(check_of(item) and not judge.cannot_run.of(item) for item in session.items) and not (
+        judge.here or session.config.option.collectonly
     ):
         judge.servers.start()
 
@@ -185,8 +209,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if check_of(item) is None:
         return
     judge = item.config.stash[JUDGE]
-    if judge.cannot_run:
-        pytest.skip(judge.cannot_run)
+    if obstacle := judge.cannot_run.of(item):
+        pytest.skip(obstacle)
     if (mark := item.get_closest_marker("needs_gpu")) and (lacking := _lacking(judge.servers.gpu, mark)):
         pytest.skip(lacking)
 
@@ -208,8 +232,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     if current and (nextitem is None or check_of(nextitem) != current[0]):
         judge.waited_s += current[1].spent_s
         del session.stash[CURRENT]
-        # On a GPU a process takes a third of a second for its context, and a problem's kernels are compiled once.
-        if judge.device == "cuda" and nextitem is not None and nextitem.path == item.path:
+        if judge.servers.keeps_children and nextitem is not None and nextitem.path == item.path:
             session.stash[KEPT] = current[1].hand_over()
         else:
             current[1].close()
@@ -230,8 +253,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         if current := item.session.stash.get(CURRENT, None):
             outcome.printed = outcome.printed or current[1].printed()
             judge.note_timeout(current[0], outcome)
-            if judge.device == "cuda" and outcome.verdict is Verdict.FAIL:
-                current[1].renew()  # its CUDA context may be broken; after a crash or a timeout there is none any more
+            if judge.servers.keeps_children and outcome.verdict is Verdict.FAIL:
+                current[1].renew()  # a CUDA context may be broken; after a crash or a timeout there is none any more
             if outcome.verdict is Verdict.OUT_OF_MEMORY and judge.servers.crowded:
                 outcome.verdict = Verdict.GRADER_ERROR
                 outcome.message = "the GPU was not free: others held much of its memory before the submission started"

@@ -18,7 +18,7 @@ from grader.judge.hub import Hub, Network, Passed
 from grader.judge.output import clean
 from grader.judge.parcel import Parcel
 from grader.judge.replies import Entry, TensorEntry
-from grader.judge.server import RunnerServer
+from grader.judge.spawned import Runner
 from grader.judge.submission import CheckProcess
 from grader.judge.verdict import Outcome
 from grader.runner.protocol import Malformed
@@ -52,7 +52,7 @@ class Run:
 class RankProcess(CheckProcess):
     """One rank's process."""
 
-    def _open_on(self, server: RunnerServer) -> RunnerChild:
+    def _open_on(self, server: Runner) -> RunnerChild:
         return RunnerChild(server, [IMPORTED_BY_OPTIMIZERS])
 
 
@@ -67,6 +67,8 @@ class RankProcesses(RankProcess):
         """The processes of so many ranks, each with the module loaded. Raises `Outcome`."""
         while len(self.others) < count - 1:
             self.others.append(RankProcess(self.servers, self.folder, self.module, self.limit_s))
+        for process in [self, *self.others][:count]:
+            process.start()
         for process in [self, *self.others][:count]:
             process.load()
         return [self, *self.others][:count]

@@ -113,7 +113,7 @@ def run_checks(judge: Judge, checks: Sequence[str], listener: Listener, submissi
     Raises `JudgeFailed` or `RunnerBroken` where no check can be run at all.
     """
     started, clock = datetime.now(UTC), time.monotonic()
-    if not judge.cannot_run:
+    if not judge.cannot_run.all:
         judge.servers.ready()  # if not even a kernel of our own runs, no check is to blame
     start_s = time.monotonic() - clock
     recorder = _run_pytest(judge, checks, listener)
@@ -140,7 +140,7 @@ def run_checks(judge: Judge, checks: Sequence[str], listener: Listener, submissi
         target=result.Target(
             device=device, python=platform.python_version(), sandbox=judge.servers.sandbox.level,
             shares_memory=judge.servers.shares_memory,
-            **(versions if judge.cannot_run else judge.servers.versions),
+            **(versions if judge.cannot_run.all else judge.servers.versions),
         ),
         score=total(results, stopped=recorder.stopped),
         checks=results,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 
 from grader.doctor import Gpu, Machine, uses_gpu
 from grader.judge.server import RunnerServer
+from grader.judge.spawned import Runner, SpawnedRunner
 from grader.sandbox.levels import Device, Sandbox, Unconfined
 
 PROBE_LIMIT_S = 120.0  # a cold compiler on a GPU
@@ -15,23 +17,31 @@ RETURN_LIMIT_S = 10.0  # for the driver to free the memory of killed processes
 LOOK_EVERY_S = 0.02
 UNCOUNTED_BYTES = 64 << 20  # that may be missing: the driver keeps some of its own
 MOST_OF_OTHERS = 1 / 4  # of a GPU's memory
+FORKS = sys.platform == "linux"  # elsewhere a process that has used the system's libraries may not
+ALONE_SLACK = 2.0  # where each child imports torch in the time of its check
 MOST_SLACK = 8.0  # limits are stretched by the probe's time, but never more than this
 
 
 class Servers:
     """Owns at most one server at a time."""
 
-    def __init__(self, gpus: Sequence[Gpu] = (), sandbox: Sandbox | None = None) -> None:
-        """For kernels on the first of these GPUs, or interpreted without one; unconfined without a sandbox."""
+    def __init__(self, gpus: Sequence[Gpu] = (), sandbox: Sandbox | None = None, forks: bool = FORKS) -> None:
+        """For kernels on the first of these GPUs, or interpreted without one; unconfined without a sandbox.
+
+        Where no server `forks`, there are no kernels, but children that are started one by one.
+        """
+        self.forks = forks
         self.gpus, self.sandbox = tuple(gpus), sandbox or Unconfined()
         self.gpu = self.gpus[0] if self.gpus else None
         self.device: Device = "cuda" if self.gpu else "cpu"
-        self.slack = 1.0  # by how much this machine is slower than the one that limits were set on
+        self.slack = (
+            1.0 if forks else ALONE_SLACK
+        )  # by how much this machine is slower than the one that limits were set on
         self.versions: dict[str, str] = {}  # of torch, triton and numpy, once a server is ready
         self.shares_memory: bool | None = None  # whether the runner can open the judge's device memory; None on a CPU
         self.used_before: int | None = None  # bytes of the GPU's memory that others use, before the first server
         self.unreturned_bytes = 0  # of the GPU's memory, some time after the last server has ended
-        self._server: RunnerServer | None = None
+        self._server: Runner | None = None
         self._probed = False
 
     @classmethod
@@ -39,20 +49,32 @@ class Servers:
         """For a machine's first GPUs, so many; or interpreted where they cannot be used."""
         return cls(machine.gpus[:gpus] if uses_gpu(machine) else (), sandbox)
 
-    def start(self) -> RunnerServer:
+    @property
+    def keeps_children(self) -> bool:
+        """Whether a child is worth keeping for a problem's next check.
+
+        On a GPU it takes a third of a second for its context, and compiles; without a server, seconds to import torch.
+        """
+        return self.device == "cuda" or not self.forks
+
+    def start(self) -> Runner:
         """The living server; a new one where there is none. Does not wait for it."""
         if self._server is None or not self._server.sound:
             self.close()
             if self.used_before is None:  # once: what a submission has left behind is not others'
                 self.used_before = self._used_bytes() or 0
-            self._server = RunnerServer(self.device, self.sandbox, [gpu.uuid for gpu in self.gpus])
+            uuids = [gpu.uuid for gpu in self.gpus]
+            if isinstance(self.sandbox, Unconfined) and not self.forks:
+                self._server = SpawnedRunner(self.sandbox)
+            else:
+                self._server = RunnerServer(self.device, self.sandbox, uuids)
         return self._server
 
-    def ready(self) -> RunnerServer:
+    def ready(self) -> Runner:
         """The living server, once a kernel of our own has run on it. Raises `RunnerBroken`."""
         server = self.start()
         self.versions = server.await_ready()
-        if not self._probed:
+        if not self._probed and isinstance(server, RunnerServer):
             self.slack = min(max(self._probe(server) / PROBE_S[self.device], 1.0), MOST_SLACK)
             self._probed = True
         return server

@@ -22,8 +22,9 @@ from grader.judge.footprint import Footprint, of_gpu, of_process
 from grader.judge.output import clean
 from grader.judge.parcel import Parcel
 from grader.judge.replies import Access, Answered, Entry, LargeEntry, Loaded, Operator, OtherEntry, Raised, TensorEntry
-from grader.judge.server import RunnerBroken, RunnerServer
+from grader.judge.server import RunnerBroken
 from grader.judge.servers import Servers
+from grader.judge.spawned import Runner
 from grader.judge.verdict import Outcome, Verdict
 from grader.judge.wording import changed_outcome, raised_outcome, too_large_outcome
 from grader.runner.protocol import Malformed
@@ -88,9 +89,10 @@ class CheckProcess:
         """Open the child and import the module. Raises `Outcome`, each time again, if that fails."""
         if self.refusal:
             raise self.refusal.with_traceback(None)
-        if self.child is None:
-            self.child = self._open()
-            self.when_forked = taken_bytes(self.child.line.process)
+        self.start()
+        assert self.child
+        if not self.child.loading:
+            self.child.loading = True
             folder = self.servers.sandbox.seen_at(self.folder)
             message: dict[str, object] = {"verb": "load", "folder": folder, "module": self.module}
             reply, _ = self.request(message)
@@ -104,6 +106,12 @@ class CheckProcess:
             self.functions = self.child.functions
         if self.child.failure:
             raise self.child.failure
+
+    def start(self) -> None:
+        """Open the child if there is none, without waiting for it."""
+        if self.child is None and not self.refusal:
+            self.child = self._open()
+            self.when_forked = taken_bytes(self.child.line.process)
 
     def request(self, header: dict[str, object], parts: Sequence[memoryview] = ()) -> tuple[replies.Reply, bytearray]:
         """Speak with the child within what is left of the check's time."""
@@ -178,7 +186,7 @@ class CheckProcess:
         except RunnerBroken:
             return self._open_on(self.servers.ready())
 
-    def _open_on(self, server: RunnerServer) -> RunnerChild:
+    def _open_on(self, server: Runner) -> RunnerChild:
         return RunnerChild(server)
 
     def _load_failure(self, reply: Raised) -> Outcome:

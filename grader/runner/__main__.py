@@ -27,6 +27,8 @@ def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     os.set_inheritable(control.fileno(), False)
     gc.disable()  # a fifth of the import time is garbage collection that finds nothing
+    if sys.argv[3:]:
+        be_alone(control, sys.argv[4:])
     import numpy
     import probe  # noqa: F401  (imported here, as all of these, so that children find them when the path is gone)
     import protocol
@@ -38,7 +40,7 @@ def main() -> None:
     if sys.argv[2] == "cpu":
         import watch  # noqa: F401
 
-    sys.path.remove(os.path.dirname(os.path.abspath(__file__)))
+    forget_this_folder()
     gc.enable()
     gc.freeze()
     prctl = ctypes.CDLL(None).prctl
@@ -76,6 +78,25 @@ def serve(control: socket.socket) -> None:
             protocol.send(control, {"clean": end(message["seconds"], message["scratch"], message["kept"])})
 
 
+def forget_this_folder() -> None:
+    """Take this folder off the path: nothing here shadows what a submission imports."""
+    sys.path.remove(os.path.dirname(os.path.abspath(__file__)))
+
+
+def be_alone(conversation: socket.socket, modules: list[str]) -> None:
+    """Be a child without a server: for machines without Triton, and where nobody may fork."""
+    import scenario  # noqa: F401
+    import verbs  # noqa: F401
+
+    for module in modules:
+        importlib.import_module(module)
+    forget_this_folder()
+    gc.enable()
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=False)
+    answer(conversation)
+
+
 def be_a_child(conversation: int, output: int, errors: int) -> None:
     """Serve one check, then leave without unwinding into the server's code."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -89,13 +110,18 @@ def be_a_child(conversation: int, output: int, errors: int) -> None:
     warnings.filterwarnings("ignore", module="triton.runtime.interpreter")  # numpy's, on infinities that are meant
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=False)  # the judge asks where a child hangs
+    answer(socket.socket(fileno=conversation))
+
+
+def answer(conversation: socket.socket) -> None:
+    """Obey the judge until it hangs up."""
     import torch
     import verbs
 
     # Fresh memory is filled with NaN. (`use_deterministic_algorithms` does the same, but imports the compiler.)
     torch._C._set_deterministic_algorithms(True, warn_only=True)
     try:
-        verbs.Child(sys.argv[2]).serve(socket.socket(fileno=conversation))
+        verbs.Child(sys.argv[2]).serve(conversation)
     except BaseException:
         traceback.print_exc()
     finally:

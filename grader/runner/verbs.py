@@ -35,7 +35,7 @@ class Child:
         self.leaves: list[torch.Tensor] = []
         self.operators = operators.Operators()
         self.watch: Any = None
-        if device == "cpu" and "triton" in sys.modules:
+        if "watch" in sys.modules:
             import watch
 
             self.watch = watch.Watch(self.operators.count_launch)

@@ -15,6 +15,8 @@ RUNNER_FOLDER = Path(__file__).resolve().parent.parent / "runner"
 Device = Literal["cpu", "cuda"]
 Level = Literal["none", "bwrap"]
 SCRATCH = ("/scratch", "/dev/shm")  # in a sandbox, the only folders that can be written
+ALONE = "alone"  # the word for a runner that is no server, but one child
+LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 CACHE = "cache"  # below the first of them: compiled kernels
 SMALLEST_MAPPING_BYTES = 1 << 16  # of malloc: larger blocks go back to the kernel as soon as they are freed
 GPU_VARIABLES = ("LD_LIBRARY_PATH", "TRITON_LIBCUDA_PATH")  # where the driver's libraries are, if nowhere usual
@@ -50,6 +52,20 @@ class Unconfined:
     def __init__(self) -> None:
         self._scratch: Path | None = None
 
+    def spawn(self, conversation: int, output: int, errors: int, modules: Sequence[str]) -> subprocess.Popen[bytes]:
+        """Start a child without a server, on a CPU: it speaks on the descriptor `conversation`."""
+        self._scratch = self._scratch or Path(tempfile.mkdtemp(prefix="runner-"))
+        return subprocess.Popen(
+            [*runner_command(str(RUNNER_FOLDER), conversation, "cpu"), ALONE, *modules],
+            pass_fds=[conversation],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=errors,
+            cwd=self._scratch,
+            env={"PATH": os.environ.get("PATH", "")} | environment("cpu", (), str(self._scratch)),
+            start_new_session=True,
+        )
+
     def start(self, device: Device, gpus: Sequence[str], control: int, output: int) -> subprocess.Popen[bytes]:
         self._scratch = Path(tempfile.mkdtemp(prefix="runner-"))
         kept = {name: os.environ[name] for name in ("PATH", "CC", "CUDA_HOME") if name in os.environ}
@@ -70,6 +86,7 @@ class Unconfined:
     def clean(self) -> None:
         if self._scratch:
             shutil.rmtree(self._scratch, ignore_errors=True)
+            self._scratch = None
 
 
 def runner_command(folder: str, control: int, device: Device) -> list[str]:
@@ -83,7 +100,8 @@ def environment(device: Device, gpus: Sequence[str], home: str) -> dict[str, str
     common = {
         "HOME": home, "TMPDIR": home, "USER": "runner", "LANG": "C.UTF-8", "XDG_CACHE_HOME": cache,
         "TRITON_CACHE_DIR": f"{cache}/triton", "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor", "OMP_NUM_THREADS": "1",
-        "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo", "MALLOC_MMAP_THRESHOLD_": str(SMALLEST_MAPPING_BYTES),
+        "GLOO_SOCKET_IFNAME": LOOPBACK, "NCCL_SOCKET_IFNAME": LOOPBACK,
+        "MALLOC_MMAP_THRESHOLD_": str(SMALLEST_MAPPING_BYTES),
     }  # fmt: skip
     if device == "cpu":
         return common | {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}

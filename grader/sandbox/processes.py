@@ -14,10 +14,11 @@ def descendants(pid: int) -> set[int]:
     """The processes below the session leader `pid`, and those of its session.
 
     A runner's server adopts the orphans of its children; its session tells what is left where it was killed itself.
+    None where there is no `/proc`.
     """
     children: dict[int, list[int]] = {}
     queue, found = [pid], {pid}
-    for entry in Path("/proc").iterdir():
+    for entry in Path("/proc").glob("*"):
         if entry.name.isdigit() and (fields := _status(entry)):
             process, parent, session = int(entry.name), int(fields[1]), int(fields[3])
             children.setdefault(parent, []).append(process)

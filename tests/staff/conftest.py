@@ -120,3 +120,11 @@ def seen_inside(servers: Servers, folder: Path, expression: str) -> Any:
     assert isinstance(reply, Raised)
     assert reply.type == "RuntimeError", reply
     return json.loads(reply.message)
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is there, and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

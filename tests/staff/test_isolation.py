@@ -25,7 +25,7 @@ from grader.result import CheckResult, Result
 from grader.rubric import LIMIT_S, Rubric
 from grader.sandbox.processes import descendants
 
-from .conftest import ROOT, Silent, submitted
+from .conftest import ROOT, Silent, is_running, submitted
 
 pytestmark = pytest.mark.usefixtures("short_collections")
 
@@ -105,14 +105,6 @@ def bad(tmp_path: Path, level: str, request: pytest.FixtureRequest, monkeypatch:
     servers.ready()
     monkeypatch.setattr(servers, "slack", 1.0)
     return Bad(tmp_path / "submission", servers)
-
-
-def is_running(pid: int) -> bool:
-    """Whether a process is there, and no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def says(check: CheckResult, *words: str) -> bool:

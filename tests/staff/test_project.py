@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from grader.judge.plugin import Judge
+from grader.judge.plugin import Judge, Obstacles
 from grader.judge.run import CHECKS, Selection, run_checks
 from grader.judge.servers import Servers
 from grader.judge.snapshot import Snapshot
@@ -127,12 +127,15 @@ def test_the_judge_never_names_triton():
             assert "triton" not in imports(path), path
 
 
-def test_where_kernels_cannot_run_every_check_is_skipped_with_the_reason_and_no_runner_starts():
+LACKING = "There is no Triton for macOS"
+
+
+def test_where_nothing_can_run_every_check_is_skipped_with_the_reason_and_no_runner_starts():
     servers, snapshot = Servers(), Snapshot.of(ROOT / "solutions")
-    judge = Judge(snapshot, servers, Rubric.read(), cannot_run="There is no Triton for macOS")
+    judge = Judge(snapshot, servers, Rubric.read(), cannot_run=Obstacles(LACKING, LACKING))
     result = run_checks(judge, Selection((), hidden=True).checks(judge.rubric), Silent(), "solutions")
     assert {(check.verdict, check.score) for check in result.checks} == {(Verdict.SKIPPED, None)}
-    assert {check.message for check in result.checks} == {judge.cannot_run}
+    assert {check.message for check in result.checks} == {LACKING}
     assert (result.score.max, result.score.complete) == (0, False)
     assert servers._server is None
     snapshot.remove()

@@ -1,15 +1,22 @@
 """What becomes of ranks that go astray: each is named, at once where it can be known, and no process stays."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from grader.judge.plugin import Judge, Obstacles
+from grader.judge.ranks import RankProcesses
+from grader.judge.run import Selection, run_checks
 from grader.judge.servers import Servers
+from grader.judge.snapshot import Snapshot
 from grader.judge.verdict import Verdict
 from grader.result import CheckResult
+from grader.rubric import Rubric
 from grader.sandbox.processes import descendants
+
+from .conftest import ROOT, Silent, is_running
 
 AT_ONCE_S = 15.0  # with the start of processes; a check's own limit is 20 s and more
 
@@ -199,6 +206,69 @@ def test_a_class_of_the_library_opens_a_review(grade, tmp_path: Path):
     assert found.verdict is Verdict.PASS, found.message
     assert found.review
     assert found.review.evidence.endswith("ZeroRedundancyOptimizer")
+
+
+# Where no server forks, as on macOS: here with children that are started one by one, and no kernels.
+
+
+@pytest.fixture(scope="module")
+def spawned() -> Iterator[Servers]:
+    servers = Servers(forks=False)
+    yield servers
+    servers.close()
+
+
+@pytest.fixture
+def alone(spawned: Servers) -> Callable[..., list[CheckResult]]:
+    """Grade on children that are started one by one."""
+
+    def run(folder: Path, *names: str) -> list[CheckResult]:
+        rubric = Rubric.read()
+        snapshot = Snapshot.of(folder)
+        judge = Judge(snapshot, spawned, rubric, cannot_run=Obstacles(kernels="There is no Triton for macOS"))
+        try:
+            return list(run_checks(judge, Selection(names, hidden=False).checks(rubric), Silent(), "mac").checks)
+        finally:
+            snapshot.remove()
+
+    return run
+
+
+def test_without_a_server_ranks_run_and_kernels_are_skipped(alone):
+    names = ("gelu.sizes", "ddp.naive_mean", "ddp.mean", "sharded_optimizer.steps", "sharded_optimizer.shares")
+    kernel, *ranks = alone(ROOT / "solutions", *names)
+    assert (kernel.verdict, kernel.message) == (Verdict.SKIPPED, "There is no Triton for macOS")
+    assert {check.verdict for check in ranks} == {Verdict.PASS}, ranks
+
+
+@pytest.mark.parametrize(
+    ("before", "slack", "verdict", "message"),
+    [
+        ("assert rank != 1, 'too many'", 2.0, Verdict.FAIL, "on rank 1 of 2: AssertionError: too many (line 16"),
+        ("os._exit(7) if rank else None", 2.0, Verdict.CRASH, "on rank 1 of 2: your code ended the process with exit"),
+        ("while rank == 1: time.sleep(0.1)", 0.5, Verdict.TIMEOUT, "on rank 1 of 2: no answer within the check's"),
+        ("import subprocess; subprocess.Popen(['sleep', '60']); assert not rank", 2.0, Verdict.FAIL, "on rank 1 of 2"),
+    ],
+)
+def test_without_a_server_a_rank_that_goes_astray_is_named_and_no_process_stays(
+    alone, spawned: Servers, tmp_path: Path, monkeypatch, before, slack, verdict, message
+):
+    monkeypatch.setattr(spawned, "slack", slack)
+    (tmp_path / "ddp.py").write_text(DDP.format(before=before, after="pass"))
+    [found] = alone(tmp_path, "ddp.naive_mean")
+    assert found.verdict is verdict
+    assert found.message.startswith(message)
+    assert not [one for pid in spawned.start().children for one in {pid} | descendants(pid) if is_running(one)]
+
+
+def test_ranks_go_on_in_the_processes_of_another_check(servers: Servers):
+    """As they do on a GPU: what one check has opened, the next one takes over."""
+    folder = ROOT / "solutions"
+    first, second = (RankProcesses(servers, folder, "ddp", 60.0) for _ in range(2))
+    opened = [process.child for process in first.world(3)]
+    second.take_over(first.hand_over())
+    assert [process.child for process in second.world(3)] == opened
+    second.close()
 
 
 ALL_COLLECTIVES = '''

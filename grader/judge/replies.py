@@ -141,7 +141,32 @@ class Carried(Strict):
     borrowed: Annotated[list[Text], Field(max_length=16)] = []  # classes of the library's that do the whole problem
 
 
-Reply = Loaded | Answered | Raised | Request | Carried
+class PlaceEntry(Strict):
+    """Where a tensor lies that stays in the runner's device memory, by the runner's word."""
+
+    kind: Literal["place"]
+    block: Count
+    offset: Count  # in bytes
+    strides: Annotated[list[Annotated[int, Field(gt=-(2**62), lt=2**62)]], Field(max_length=16)]
+    dtype: Text
+    shape: Annotated[list[Count], Field(max_length=16)]
+
+
+Handle = Annotated[str, Field(pattern="^[0-9a-f]{128}$")]
+Placed = Annotated[PlaceEntry | LargeEntry | NoneEntry | OtherEntry, Field(discriminator="kind")]
+Places = Annotated[list[Placed], Field(max_length=16)]
+
+
+class Timed(Strict):
+    """Calls for the clock are done: where their answers lie, and handles of blocks not named before, in order."""
+
+    number: Count
+    status: Literal["timed"]
+    places: Annotated[list[Places], Field(max_length=4096)] = []  # of each call
+    blocks: Annotated[list[Handle], Field(max_length=4096)] = []
+
+
+Reply = Loaded | Answered | Raised | Request | Carried | Timed
 _REPLY: TypeAdapter[Reply] = TypeAdapter(Annotated[Reply, Field(discriminator="status")])
 
 

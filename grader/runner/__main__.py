@@ -33,6 +33,7 @@ def main() -> None:
     import probe  # noqa: F401  (imported here, as all of these, so that children find them when the path is gone)
     import protocol
     import scenario  # noqa: F401
+    import timing  # noqa: F401
     import torch
     import triton
     import verbs  # noqa: F401

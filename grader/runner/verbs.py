@@ -1,4 +1,4 @@
-"""What a runner's child does for the judge: `probe`, `load`, `call`, `scenario`. One message in, one reply out.
+"""What a runner's child does for the judge: `load`, `call`, `scenario`, `sample`. One message in, one reply out.
 
 A child serves one check and is thrown away. It reports what happened and judges nothing: whatever it
 says may have been said by the student's code, which lives in the same process.
@@ -35,6 +35,7 @@ class Child:
         self.leaves: list[torch.Tensor] = []
         self.operators = operators.Operators()
         self.watch: Any = None
+        self.timed: Any = None
         if "watch" in sys.modules:
             import watch
 
@@ -54,11 +55,13 @@ class Child:
             except protocol.Closed:
                 return
             reply, parts = self.answer(header, payload)
-            protocol.send(conversation, {"number": header["number"], **reply}, parts)
+            ready = torch.cuda.synchronize if header["verb"] == "sample" else None  # as late as possible
+            protocol.send(conversation, {"number": header["number"], **reply}, parts, ready=ready)
 
     def answer(self, header: dict[str, Any], payload: bytearray) -> tuple[dict[str, Any], list[memoryview]]:
         """Carry out one message. Whatever the student's code raises becomes a reply."""
-        verbs = {"probe": self.probe, "load": self.load, "call": self.call, "scenario": self.scenario}
+        verbs = {"probe": self.probe, "load": self.load, "call": self.call, "scenario": self.scenario,
+                 "prepare": self.prepare, "sample": self.sample}  # fmt: skip
         try:
             return verbs[header["verb"]](header, payload)
         except BaseException as error:  # the boundary: SystemExit and KeyboardInterrupt are the student's, too
@@ -124,6 +127,18 @@ class Child:
         storages.fill(header["storages"], payload, keep_addresses=False)
         tensors = [storages.view(spec) for spec in header["tensors"]]
         return scenario.carry_out(self.module, header, tensors, self.conversation)
+
+    def prepare(self, header: dict[str, Any], payload: bytearray) -> tuple[dict[str, Any], list[memoryview]]:
+        """Get ready for calls that the judge times."""
+        import timing
+
+        self.timed = None  # its blocks and answers are free before there are others
+        self.timed = timing.Timed(self.module, header)
+        return {"status": "timed"}, []
+
+    def sample(self, header: dict[str, Any], payload: bytearray) -> tuple[dict[str, Any], list[memoryview]]:
+        """Make calls that the judge times."""
+        return {"status": "timed", **self.timed.run(header["order"])}, []
 
     def _gradients(
         self, header: dict[str, Any], tensors: list[torch.Tensor], leaves: list[torch.Tensor], results: list[object]

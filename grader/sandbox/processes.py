@@ -43,6 +43,11 @@ def kill_descendants(pid: int, patience_s: float = 1.0) -> bool:
     return True
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether no thread of a process does anything until it is told to go on; one that is gone does nothing either."""
+    return all(not (fields := _status(thread)) or fields[0] in ("T", "Z", "X") for thread in _threads(pid))
+
+
 def inner_pid(pid: int) -> int:
     """The number that a process has in its own pid namespace; 0 once it is gone."""
     with contextlib.suppress(OSError):

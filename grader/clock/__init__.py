@@ -1,0 +1,1 @@
+"""How long a submission's calls take, by the judge's own clock."""

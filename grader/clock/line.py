@@ -1,0 +1,147 @@
+"""From samples to the time of a call: the slope of a line, and what speaks against it. Arithmetic only.
+
+A sample is a number of calls, one after the other, between two readings of the judge's clock. The time of a call is the
+slope of the line through samples of two sizes: what a sample costs besides its calls, the constant, cancels. Whoever
+sleeps in small samples moves the constant, or bends the line; whoever answers before the work is done makes the second
+reading late; whoever works before the clock starts makes the refill slow. Each of them is compared with what the
+judge's own runner shows in the same minutes.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+# What a right kernel may differ from the judge's own runner (docs/measurements.md, The judge's clock).
+MOST_RESIDUAL = 0.06  # of a sample's time, off the line
+MOST_CONSTANT_S = 300e-6  # between the two lines' constants
+MOST_SECOND = 2.0  # times the own runner's slow samples, for the second reading
+MOST_REFILL = 1.5  # times the own runner's refill
+SLOW = 0.95  # the quantile that counts as a slow sample
+MOST_REFUSED = 0.25  # of the samples: then the time is not reproducible
+MOST_MOVED = 0.02  # between the halves of the baseline's samples
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One reading of the clock."""
+
+    calls: int
+    seconds: float  # from the release to the reply
+    second_s: float  # from the reply to the copies of 64 slices
+    refill_s: float  # for one set of arguments
+
+
+@dataclass(frozen=True)
+class Line:
+    """The line through samples of two sizes."""
+
+    slope_s: float  # a call
+    constant_s: float  # a sample, besides its calls
+    iqr_s: float  # of a call, between the quarters of the large samples
+    samples: int
+
+    @classmethod
+    def through(cls, samples: Sequence[Sample]) -> Line:
+        """The median slope of all pairs of a small and a large sample. Raises `ValueError` without both."""
+        small, large = _ends(samples)
+        if not small or not large:
+            raise ValueError("a line takes samples of two sizes")
+        slope = statistics.median((b.seconds - a.seconds) / (b.calls - a.calls) for a in small for b in large)
+        constant = statistics.median(sample.seconds - slope * sample.calls for sample in samples)
+        each = [(sample.seconds - constant) / sample.calls for sample in large]
+        first, _, third = statistics.quantiles(each, n=4) if len(each) > 1 else (slope, slope, slope)
+        return cls(slope, constant, third - first, len(samples))
+
+    def residual(self, sample: Sample) -> float:
+        """How far a sample is off the line, as a part of its time."""
+        return abs(sample.seconds - self.constant_s - self.slope_s * sample.calls) / sample.seconds
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The time of a call, with what was seen on the way."""
+
+    time_s: float
+    iqr_s: float
+    constant_s: float
+    samples: int  # that counted
+    refusals: tuple[str, ...]  # of samples, with the reason
+    doubt: str = ""  # why the time does not count, in words for a student
+
+
+@dataclass(frozen=True)
+class Honest:
+    """What the judge's own runner shows under the same protocol."""
+
+    constant_s: float
+    second_s: float  # of a slow sample
+    refill_s: float
+
+    @classmethod
+    def of(cls, samples: Sequence[Sample]) -> Honest:
+        return cls(
+            constant_s=Line.through(samples).constant_s,
+            second_s=_quantile([sample.second_s for sample in samples], SLOW),
+            refill_s=statistics.median(sample.refill_s for sample in samples),
+        )
+
+
+def timing(samples: Sequence[Sample], honest: Honest) -> Timing:
+    """The time of a call by these samples; with a doubt where they do not lie on one line, or not on an honest one."""
+    line = Line.through(samples)
+    reasons = {number: _refusal(sample, line, honest) for number, sample in enumerate(samples)}
+    refusals = tuple(reason for reason in reasons.values() if reason)
+    kept = [sample for number, sample in enumerate(samples) if not reasons[number]]
+    if len(refusals) > MOST_REFUSED * len(samples) or not all(_ends(kept, _middle(samples))):
+        return _doubted(line, refusals, f"{len(refusals)} of {len(samples)} samples were refused: {_most(refusals)}")
+    line = Line.through(kept)
+    moved = line.constant_s - honest.constant_s
+    if abs(moved) > MOST_CONSTANT_S:
+        direction = "more" if moved > 0 else "less"
+        words = f"a sample takes {abs(moved) * 1e6:.0f} µs {direction} besides its calls than any other kernel's does"
+        return _doubted(line, refusals, words)
+    return Timing(line.slope_s, line.iqr_s, line.constant_s, line.samples, refusals)
+
+
+def has_moved(samples: Sequence[Sample]) -> bool:
+    """Whether the baseline's own time changed while it was measured: then the other times are not comparable."""
+    middle = len(samples) // 2
+    first, second = (Line.through(half).slope_s for half in (samples[:middle], samples[middle:]))
+    return abs(first - second) > MOST_MOVED * min(first, second)
+
+
+def _refusal(sample: Sample, line: Line, honest: Honest) -> str:
+    """Why a sample does not count; empty if it does."""
+    if sample.second_s > MOST_SECOND * honest.second_s:
+        return "the GPU still worked when the answer was said to be there"
+    if sample.refill_s > MOST_REFILL * honest.refill_s:
+        return "the GPU worked before the calls began"
+    if line.residual(sample) > MOST_RESIDUAL:
+        return "calls take other times in small samples than in large ones, or from sample to sample"
+    return ""
+
+
+def _doubted(line: Line, refusals: tuple[str, ...], doubt: str) -> Timing:
+    return Timing(line.slope_s, line.iqr_s, line.constant_s, line.samples - len(refusals), refusals, doubt)
+
+
+def _middle(samples: Sequence[Sample]) -> float:
+    sizes = [sample.calls for sample in samples]
+    return (min(sizes) + max(sizes)) / 2
+
+
+def _ends(samples: Sequence[Sample], middle: float | None = None) -> tuple[list[Sample], list[Sample]]:
+    """The small and the large samples."""
+    middle = _middle(samples) if middle is None and samples else middle or 0.0
+    small = [sample for sample in samples if sample.calls < middle]
+    return small, [sample for sample in samples if sample.calls > middle]
+
+
+def _most(reasons: Sequence[str]) -> str:
+    return statistics.mode(reasons) if reasons else "too few are left"
+
+
+def _quantile(values: Sequence[float], share: float) -> float:
+    return sorted(values)[min(int(share * len(values)), len(values) - 1)]

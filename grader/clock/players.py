@@ -1,0 +1,138 @@
+"""A runner whose calls are timed: the submission's, or one of the judge's own with a baseline in it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from grader.clock.memory import Block, TheirBlocks
+from grader.clock.works import Work
+from grader.judge import replies
+from grader.judge.child import RunnerChild
+from grader.judge.replies import PlaceEntry
+from grader.judge.verdict import Outcome, Verdict
+from grader.judge.wording import raised_outcome
+from grader.runner.protocol import Malformed
+from grader.sandbox.processes import descendants, is_stopped
+
+BASELINES = Path(__file__).resolve().parent / "baselines"
+PATIENCE_S = 5.0  # for all processes to stop
+LOOK_EVERY_S = 0.0001
+
+
+@dataclass
+class Player:
+    """A child that has loaded its module, and what it is asked to call."""
+
+    child: RunnerChild
+    function: str
+    options: Mapping[str, object] = field(default_factory=dict)
+    limit_s: float = 60.0  # of a sample
+    theirs: TheirBlocks = field(default_factory=TheirBlocks)
+    last: list[list[torch.Tensor]] = field(default_factory=list)  # what the last calls gave, in its memory
+
+    def prepare(self, work: Work, sets: Sequence[Block]) -> None:
+        """Tell it where the arguments lie. Raises `Outcome`."""
+        differentiates = work.gradient is not None
+        grads = [differentiates and number != work.gradient for number in range(len(work.inputs))]
+        header: dict[str, object] = {
+            "verb": "prepare", "function": self.function, "options": dict(self.options), "gradient": work.gradient,
+            "arguments": [number for number in range(len(work.inputs)) if number != work.gradient],
+            "blocks": [block.handle for block in sets],
+            "sets": [block.described(number, grads) for number, block in enumerate(sets)],
+        }  # fmt: skip
+        self._timed(*self.child.request(header, (), self.limit_s, self.limit_s))
+
+    def call(self, order: Sequence[int]) -> float:
+        """Let it call with these sets: when its reply arrived, by the clock. `answers` are due afterwards."""
+        deadline = time.monotonic() + self.limit_s
+        self.child.ask({"verb": "sample", "order": list(order)}, (), deadline, self.limit_s)
+        self.child.wait(deadline, self.limit_s)
+        arrived = time.perf_counter()
+        self._reply = self._timed(*self.child.hear(0, deadline, self.limit_s))
+        return arrived
+
+    def answers(self, work: Work, calls: int) -> list[list[torch.Tensor]]:
+        """What the calls gave, in the runner's memory. Raises `Outcome` where it is not what is due."""
+        try:
+            self.theirs.open(self._reply.blocks)
+            if len(self._reply.places) != calls:
+                raise Malformed("fewer or more answers than calls")
+            self.last = [self._answer(work, places) for places in self._reply.places]
+        except Malformed as error:
+            raise self.child.malformed(str(error)) from None
+        return self.last
+
+    def close(self) -> None:
+        """End the child, and give its memory back."""
+        self.last = []
+        self.theirs.close()
+        self.child.end()
+
+    def _answer(self, work: Work, places: Sequence[replies.Placed]) -> list[torch.Tensor]:
+        found = []
+        for number, spec in enumerate(work.outputs):
+            place = places[number] if number < len(places) else None
+            if not isinstance(place, PlaceEntry):
+                raise Outcome(Verdict.FAIL, f"a timed call of {self.function} returned something else than a tensor")
+            tensor = self.theirs.tensor(place)
+            if tensor.shape != spec.shape or tensor.dtype != spec.dtype:
+                got = f"{list(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
+                raise Outcome(Verdict.FAIL, f"a timed call of {self.function} returned a tensor of {got}")
+            found.append(tensor)
+        return found
+
+    def _timed(self, reply: replies.Reply, _: bytearray) -> replies.Timed:
+        if isinstance(reply, replies.Raised):
+            raise raised_outcome(reply, f"a timed call of {self.function}")
+        if not isinstance(reply, replies.Timed):
+            raise self.child.malformed("an answer where nothing was asked")
+        return reply
+
+
+@contextmanager
+def frozen(leaders: Sequence[int]) -> Iterator[set[int]]:
+    """All processes from these servers on are stopped while this is entered; they go on at its end."""
+    stopped: set[int] = set()
+    try:
+        stopped = freeze(leaders)
+        yield stopped
+    finally:
+        release(stopped)
+
+
+def freeze(leaders: Sequence[int]) -> set[int]:
+    """Stop all processes from these servers on, until two looks agree that nothing runs. Raises `TimeoutError`."""
+    give_up, agreed, told = time.monotonic() + PATIENCE_S, 0, set[int]()
+    while agreed < 2:
+        family = {pid for leader in leaders for pid in {leader} | descendants(leader)}
+        running = {pid for pid in family if pid not in told or not is_stopped(pid)}
+        _signal(running, signal.SIGSTOP)
+        told |= running
+        agreed = 0 if running else agreed + 1
+        if time.monotonic() > give_up:
+            release(family)
+            raise TimeoutError("the runner's processes do not stop")
+        if running:
+            time.sleep(LOOK_EVERY_S)
+    return family
+
+
+def release(pids: set[int]) -> None:
+    """Let stopped processes go on."""
+    _signal(pids, signal.SIGCONT)
+
+
+def _signal(pids: set[int], number: signal.Signals) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            continue

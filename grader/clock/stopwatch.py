@@ -1,0 +1,181 @@
+"""The judge's clock: samples of calls on fresh arguments, whose answers are looked at.
+
+For each sample the runner's processes are stopped while its arguments are filled and its old answers are made NaN; the
+last rows are written at the very end. The clock starts, the processes go on, and it is read when the reply arrives. 64
+slices of answers are copied out at once after that, and the clock is read again: that cannot be later than it is for a
+runner that was done when it said so. Then rows of every answer are compared with what is right.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from grader.clock.line import Sample
+from grader.clock.memory import Block
+from grader.clock.players import Player, freeze, release
+from grader.clock.works import Work
+from grader.judge.tolerance import measure
+from grader.judge.verdict import Outcome, Verdict
+
+SLICES, SLICE_ROWS = 64, 4  # copied out before the second reading: the same volume whatever the sample's size
+LATE_ROWS = 4  # of the first argument, written when everything else has been
+CHECKED_ROWS = 64  # of each answer, compared after the sample
+GAP_S = 0.001  # between the last kernel of the judge and the clock's start: two contexts take turns in some of it
+MOST_SETS, SETS_BYTES = 32, 24 << 30
+RANDOM = random.SystemRandom()
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Some rows of one call's answer."""
+
+    call: int
+    output: int
+    head: int
+    row: int
+
+
+class Stopwatch:
+    """Sets of arguments for one work in the judge's device memory, and the clock for players that work on them."""
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        each = sum(spec.nbytes for spec in work.inputs)
+        self.sets = [Block(work.inputs) for _ in range(max(4, min(MOST_SETS, SETS_BYTES // each)))]
+        self.private = Block(work.inputs)  # what a set was filled with, made once more: the runner can write to sets
+        self.generator = torch.Generator("cuda")
+        shape, dtype = work.inputs[0].shape, work.inputs[0].dtype
+        late = (len(self.sets), LATE_ROWS, shape[-1])
+        self.late = torch.empty(late, dtype=dtype, pin_memory=True)
+        self.copies = [
+            torch.empty(
+                (SLICES, SLICE_ROWS, *spec.shape[len(work.outputs[0].shape) - 1 :]), dtype=spec.dtype, pin_memory=True
+            )
+            for spec in work.outputs
+        ]
+
+    def close(self) -> None:
+        """Give the memory back."""
+        for block in [*self.sets, self.private]:
+            block.free()
+
+    def sample(self, player: Player, calls: int, checked: bool) -> Sample:
+        """One sample of so many calls, on sets in random order.
+
+        Raises `Outcome` where the runner fails or answers in another form, and if `checked`, for a wrong answer.
+        """
+        order = RANDOM.sample(range(len(self.sets)), calls)
+        seeds = {number: RANDOM.getrandbits(62) for number in order}
+        places = {number: self._place_of_input() for number in order}
+        stopped = freeze([player.child.server.leader])
+        try:
+            refill_s = self._fill(order, seeds, places, player.last)
+            slices = self._slices(calls)
+            start = time.perf_counter()
+        finally:
+            release(stopped)
+        arrived = player.call(order)
+        answers = player.answers(self.work, calls)
+        for number, one in enumerate(slices):
+            rows = _of_head(answers[one.call][one.output], one.head, self.work)[one.row : one.row + SLICE_ROWS]
+            self.copies[one.output][number].copy_(rows, non_blocking=True)
+        torch.cuda.synchronize()
+        second_s = time.perf_counter() - arrived
+        if checked:
+            self._compare(order, seeds, places, slices, answers, player.function)
+        return Sample(calls, arrived - start, second_s, refill_s)
+
+    def _fill(
+        self, order: Sequence[int], seeds: dict[int, int], places: dict[int, tuple[int, int]],
+        old: Sequence[Sequence[torch.Tensor]],
+    ) -> float:  # fmt: skip
+        """Fill the sets, spoil old answers, and write the last rows. Seconds that one set took."""
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for number in order:
+            self.work.refill(self.sets[number].tensors, self.generator.manual_seed(seeds[number]))
+        torch.cuda.synchronize()
+        refill_s = (time.perf_counter() - start) / len(order)
+        for answer in (answer for answers in old for answer in answers):
+            answer.fill_(torch.nan)
+        self.late.normal_()
+        torch.cuda.synchronize()
+        time.sleep(GAP_S)
+        for number in order:
+            self._late_rows(self.sets[number], places[number]).copy_(self.late[number], non_blocking=True)
+        torch.cuda.synchronize()
+        return refill_s
+
+    def _compare(
+        self, order: Sequence[int], seeds: dict[int, int], places: dict[int, tuple[int, int]],
+        slices: Sequence[Slice], answers: Sequence[Sequence[torch.Tensor]], function: str,
+    ) -> None:  # fmt: skip
+        """Hold the slices, and rows of every answer, to what is right. Raises `Outcome`."""
+        for call, number in enumerate(order):
+            self.work.refill(self.private.tensors, self.generator.manual_seed(seeds[number]))
+            self._late_rows(self.private, places[number]).copy_(self.late[number])
+            head, rows = RANDOM.randrange(self.work.heads), self._rows(CHECKED_ROWS)
+            found = [_of_head(answer, head, self.work)[rows] for answer in answers[call]]
+            self._hold(head, rows, found, function)
+            for at, one in enumerate(slices):
+                if one.call == call:
+                    rows = torch.arange(one.row, one.row + SLICE_ROWS, device="cuda")
+                    self._hold(one.head, rows, {one.output: self.copies[one.output][at]}, function)
+
+    def _hold(
+        self, head: int, rows: torch.Tensor, found: Sequence[torch.Tensor] | dict[int, torch.Tensor], function: str
+    ) -> None:
+        right = self.work.rows(self.private.tensors, head, rows)
+        for output, got in found.items() if isinstance(found, dict) else enumerate(found):
+            tolerance = self.work.tolerances[output]
+            if not measure(got.cuda(), right[output], tolerance, "tensor").within(tolerance):
+                raise Outcome(
+                    Verdict.FAIL, f"a timed call of {function} gave a wrong answer",
+                    "the arguments of each call are new, and their memory is used again",
+                    "compute every call's answer from its own arguments, before the function returns",
+                    cause="timed_answer_wrong",
+                )  # fmt: skip
+
+    def _place_of_input(self) -> tuple[int, int]:
+        shape = self.work.inputs[0].shape
+        return RANDOM.randrange(self.work.heads if len(shape) > 2 else 1), RANDOM.randrange(shape[-2] - LATE_ROWS + 1)
+
+    def _late_rows(self, block: Block, place: tuple[int, int]) -> torch.Tensor:
+        head, row = place
+        first = block.tensors[0]
+        return (first[head] if first.dim() > 2 else first)[row : row + LATE_ROWS]
+
+    def _slices(self, calls: int) -> list[Slice]:
+        outputs, rows = len(self.work.outputs), self.work.outputs[0].shape[-2]
+        return [
+            Slice(
+                RANDOM.randrange(calls), RANDOM.randrange(outputs), RANDOM.randrange(self.work.heads),
+                RANDOM.randrange(rows - SLICE_ROWS + 1),
+            )
+            for _ in range(SLICES)
+        ]  # fmt: skip
+
+    def _rows(self, count: int) -> torch.Tensor:
+        rows = self.work.outputs[0].shape[-2]
+        return torch.tensor([RANDOM.randrange(rows) for _ in range(count)], device="cuda")
+
+
+@contextmanager
+def stopwatch(work: Work) -> Iterator[Stopwatch]:
+    """A stopwatch whose memory is given back."""
+    watch = Stopwatch(work)
+    try:
+        yield watch
+    finally:
+        watch.close()
+
+
+def _of_head(answer: torch.Tensor, head: int, work: Work) -> torch.Tensor:
+    """One matrix of an answer, or one row of numbers for each of its rows."""
+    return answer[head] if len(work.outputs[0].shape) > 2 else answer

@@ -1,0 +1,151 @@
+"""What is timed: functions with the shapes of their arguments, and what is right in single rows of their answers.
+
+An answer is looked at row by row, in float64 on the GPU: rows that nobody could foresee, of every call.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from grader.clock.memory import Spec
+from grader.judge.reference.flash_attention import GRADIENT_TOLERANCES, OUTPUT_TOLERANCES
+from grader.judge.tolerance import ROUNDOFF, Tolerance
+
+Tensors = Sequence[torch.Tensor]
+Rows = Callable[[Tensors, int, torch.Tensor], list[torch.Tensor]]
+Refill = Callable[[Tensors, torch.Generator], None]
+
+GELU_COLUMNS = 8192  # a long vector is looked at as a matrix
+
+
+def random_numbers(tensors: Tensors, generator: torch.Generator) -> None:
+    """Fill with normal numbers."""
+    for tensor in tensors:
+        tensor.normal_(generator=generator)
+
+
+@dataclass(frozen=True)
+class Work:
+    """A function with arguments of fixed shapes."""
+
+    problem: str
+    function: str
+    inputs: tuple[Spec, ...]
+    outputs: tuple[Spec, ...]
+    rows: Rows  # of arguments, a head and rows in it: what is right there, in float64, for each output
+    tolerances: tuple[Tolerance, ...]  # of each output, relative to the rms of the rows
+    moved_bytes: int  # at least, to and from device memory
+    operations: int = 0  # on tensor cores, at least
+    options: Mapping[str, object] = field(default_factory=dict)
+    gradient: int | None = None  # which input is the gradient of the result: then the answer is that of the others
+    refill: Refill = random_numbers
+
+    @property
+    def heads(self) -> int:
+        """How many matrices an answer has."""
+        return math.prod(self.outputs[0].shape[:-2]) if len(self.outputs[0].shape) > 1 else 1
+
+
+def gelu(elements: int, dtype: torch.dtype = torch.bfloat16) -> Work:
+    """gelu(x) for one long vector."""
+    x = Spec((elements // GELU_COLUMNS, GELU_COLUMNS), dtype)
+
+    def rows(tensors: Tensors, head: int, at: torch.Tensor) -> list[torch.Tensor]:
+        return [torch.nn.functional.gelu(tensors[0][at].double(), approximate="tanh")]
+
+    return Work("gelu", "gelu", (x,), (x,), rows, (_elementwise(dtype),), 2 * x.nbytes)
+
+
+def softmax(rows: int, columns: int, dtype: torch.dtype = torch.bfloat16) -> Work:
+    """softmax(x) over rows."""
+    x = Spec((rows, columns), dtype)
+
+    def right(tensors: Tensors, head: int, at: torch.Tensor) -> list[torch.Tensor]:
+        return [torch.softmax(tensors[0][at].double(), -1)]
+
+    return Work("softmax", "softmax", (x,), (x,), right, (_elementwise(dtype),), 2 * x.nbytes)
+
+
+def softmax_step(rows: int, columns: int, dtype: torch.dtype = torch.bfloat16) -> Work:
+    """softmax(x), and from a gradient back to that of x."""
+    x = Spec((rows, columns), dtype)
+
+    def right(tensors: Tensors, head: int, at: torch.Tensor) -> list[torch.Tensor]:
+        y, dy = torch.softmax(tensors[0][at].double(), -1), tensors[1][at].double()
+        return [y * (dy - (dy * y).sum(-1, keepdim=True))]
+
+    tolerance = Tolerance(max=8 * ROUNDOFF[dtype], rms=3 * ROUNDOFF[dtype])
+    return Work("softmax", "softmax", (x, x), (x,), right, (tolerance,), 5 * x.nbytes, gradient=1)
+
+
+def matmul(m: int, n: int, k: int, dtype: torch.dtype = torch.bfloat16) -> Work:
+    """matmul(a, b)."""
+    a, b, c = Spec((m, k), dtype), Spec((k, n), dtype), Spec((m, n), dtype)
+
+    def right(tensors: Tensors, head: int, at: torch.Tensor) -> list[torch.Tensor]:
+        return [tensors[0][at].double() @ tensors[1].double()]
+
+    return Work(
+        "matmul", "matmul", (a, b), (c,), right, (_elementwise(dtype),), a.nbytes + b.nbytes + c.nbytes, 2 * m * n * k
+    )
+
+
+def attention_forward(heads: int, n: int, d: int, causal: bool, dtype: torch.dtype = torch.bfloat16) -> Work:
+    """flash_attention_forward(q, k, v, causal): o and lse."""
+    x, lse = Spec((heads, n, d), dtype), Spec((heads, n), torch.float32)
+
+    def right(tensors: Tensors, head: int, at: torch.Tensor) -> list[torch.Tensor]:
+        q, k, v = (tensor[head].double() for tensor in tensors)
+        scores = _scores(q[at], k, at, causal)
+        return [torch.softmax(scores, -1) @ v, torch.logsumexp(scores, -1)]
+
+    tolerances = (OUTPUT_TOLERANCES[dtype], Tolerance(max=1e-5))
+    return Work(
+        "flash_attention", "flash_attention_forward", (x, x, x), (x, lse), right, tolerances, 4 * x.nbytes,
+        4 * heads * n * n * d // (2 if causal else 1), {"is_causal": causal},
+    )  # fmt: skip
+
+
+def attention_backward(heads: int, n: int, d: int, causal: bool, dtype: torch.dtype = torch.bfloat16) -> Work:
+    """flash_attention_backward(do, q, k, v, o, lse, causal): dq, dk and dv, for a right o and lse."""
+    x, lse = Spec((heads, n, d), dtype), Spec((heads, n), torch.float32)
+
+    def refill(tensors: Tensors, generator: torch.Generator) -> None:
+        random_numbers(tensors[:4], generator)
+        _, q, k, v, o, log_sum = tensors
+        found = torch.ops.aten._scaled_dot_product_flash_attention(q[None], k[None], v[None], 0.0, causal)
+        o.copy_(found[0][0])
+        log_sum.copy_(found[1][0])
+
+    def right(tensors: Tensors, head: int, at: torch.Tensor) -> list[torch.Tensor]:
+        do, q, k, v, o, log_sum = (tensor[head].double() for tensor in tensors)
+        of_rows, row_sums = torch.softmax(_scores(q[at], k, at, causal), -1), (do * o).sum(-1)
+        dq = (of_rows * (do[at] @ v.T - row_sums[at, None])) @ k / math.sqrt(d)
+        p = torch.exp(_scores(q, k[at], None, False) - log_sum[:, None])  # of some keys, for all queries
+        if causal:
+            p = p.masked_fill(at > torch.arange(n, device=at.device)[:, None], 0.0)
+        ds = p * (do @ v[at].T - row_sums[:, None]) / math.sqrt(d)
+        return [dq, ds.T @ q, p.T @ do]
+
+    return Work(
+        "flash_attention", "flash_attention_backward", (x, x, x, x, x, lse), (x, x, x), right,
+        (GRADIENT_TOLERANCES[dtype],) * 3, 8 * x.nbytes, 10 * heads * n * n * d // (2 if causal else 1),
+        {"is_causal": causal}, refill=refill,
+    )  # fmt: skip
+
+
+def _scores(q: torch.Tensor, k: torch.Tensor, at: torch.Tensor | None, causal: bool) -> torch.Tensor:
+    """Scores of these queries, of which `at` are the numbers, with these keys: hidden ones are -inf."""
+    scores = q @ k.T / math.sqrt(q.shape[-1])
+    if not causal or at is None:
+        return scores
+    return scores.masked_fill(torch.arange(len(k), device=q.device) > at[:, None], -torch.inf)
+
+
+def _elementwise(dtype: torch.dtype) -> Tolerance:
+    """A float32 computation, rounded once."""
+    return Tolerance(max=4 * ROUNDOFF[dtype], rms=1.5 * ROUNDOFF[dtype])

@@ -1,0 +1,75 @@
+"""Calls of the submission for the judge's clock: on the judge's device memory, with answers where they were put.
+
+Nothing is measured here. The judge holds the clock, and looks for the answers itself, in the blocks that are named.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import blocks
+import torch
+from tensors import DTYPES, describe
+
+NO_ROOM = -1  # of a tensor to be described: it does not travel
+
+
+class Timed:
+    """A function of the submission's, and sets of arguments for it in blocks of the judge's."""
+
+    def __init__(self, module: Any, header: dict[str, Any]) -> None:
+        """`header`: blocks (handles), sets (of tensors in them), function, arguments, options, gradient (or None)."""
+        self.function: Callable[..., Any] = getattr(module, header["function"])
+        self.options, self.arguments, self.incoming = header["options"], header["arguments"], header["gradient"]
+        self.theirs = [blocks.Opened(handle) for handle in header["blocks"]]
+        self.sets = [[self._view(spec) for spec in tensors] for tensors in header["sets"]]
+        self.kept: list[Sequence[object]] = []  # what the last calls gave: the judge still looks at it
+        self.known: dict[int, tuple[int, int]] = {}  # by address of a storage: its block, and where that begins
+        self.named: dict[int, int] = {}  # blocks, by where they begin
+
+    def run(self, order: Sequence[int]) -> dict[str, Any]:
+        """Call with these sets, one after the other, and say where the answers lie, and of new blocks the handles.
+
+        It does not wait for the GPU: who sends this does, when nothing else is left to do.
+        """
+        self.kept, places, new = [], [], list[str]()
+        for number in order:
+            self.kept.append(self._call(self.sets[number]))
+            places.append([self._place(value, new) for value in self.kept[-1]])
+        return {"places": places, "blocks": new}
+
+    def _call(self, tensors: list[torch.Tensor]) -> Sequence[object]:
+        result = self.function(*(tensors[at] for at in self.arguments), **self.options)
+        results: Sequence[object] = result if type(result) is tuple else (result,)
+        if self.incoming is None:
+            return results
+        leaves = tuple(tensor for tensor in tensors if tensor.requires_grad)
+        run: Any = torch.autograd.graph._engine_run_backward
+        gradients: Sequence[object] = run(
+            (results[0],), (tensors[self.incoming],), False, False, leaves, allow_unreachable=True,
+            accumulate_grad=False,
+        )  # fmt: skip
+        return gradients
+
+    def _view(self, spec: dict[str, Any]) -> torch.Tensor:
+        block = self.theirs[spec["block"]].content
+        tensor = torch.empty(0, dtype=DTYPES[spec["dtype"]], device="cuda")
+        tensor.set_(block.untyped_storage(), spec["offset"], spec["shape"], spec["strides"])
+        return tensor.requires_grad_(True) if spec["requires_grad"] else tensor
+
+    def _place(self, value: object, new: list[str]) -> dict[str, Any]:
+        """Where a tensor lies: block, bytes from its beginning, strides; or what it is instead."""
+        if type(value) is not torch.Tensor or not value.is_cuda or not value.numel():
+            return describe(value, NO_ROOM)
+        storage = value.untyped_storage().data_ptr()
+        if storage not in self.known:
+            base, _ = blocks.allocation(storage)
+            if base not in self.named:
+                try:
+                    new.append(blocks.handle_of(base))
+                except blocks.CudaFailed:
+                    return {"kind": "other", "what": "a tensor in memory that this process has not allocated"}
+                self.named[base] = len(self.named)
+            self.known[storage] = self.named[base], base
+        block, base = self.known[storage]
+        return {"kind": "place", "block": block, "offset": value.data_ptr() - base, "strides": list(value.stride()),
+                "dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}  # fmt: skip

@@ -22,6 +22,7 @@ from grader.clock.players import Player, freeze, release
 from grader.clock.works import Work
 from grader.judge.tolerance import measure
 from grader.judge.verdict import Outcome, Verdict
+from grader.sandbox.levels import Device
 
 SLICES, SLICE_ROWS = 64, 4  # copied out before the second reading: the same volume whatever the sample's size
 LATE_ROWS = 4  # of the first argument, written when everything else has been
@@ -44,18 +45,19 @@ class Slice:
 class Stopwatch:
     """Sets of arguments for one work in the judge's device memory, and the clock for players that work on them."""
 
-    def __init__(self, work: Work) -> None:
-        self.work = work
+    def __init__(self, work: Work, device: Device = "cuda") -> None:
+        self.work, self.device = work, device
         each = sum(spec.nbytes for spec in work.inputs)
         self.sets = [Block(work.inputs) for _ in range(max(4, min(MOST_SETS, SETS_BYTES // each)))]
         self.private = Block(work.inputs)  # what a set was filled with, made once more: the runner can write to sets
-        self.generator = torch.Generator("cuda")
+        self.generator = torch.Generator(device)
         shape, dtype = work.inputs[0].shape, work.inputs[0].dtype
         late = (len(self.sets), LATE_ROWS, shape[-1])
-        self.late = torch.empty(late, dtype=dtype, pin_memory=True)
+        pinned = device == "cuda"
+        self.late = torch.empty(late, dtype=dtype, pin_memory=pinned)
         self.copies = [
             torch.empty(
-                (SLICES, SLICE_ROWS, *spec.shape[len(work.outputs[0].shape) - 1 :]), dtype=spec.dtype, pin_memory=True
+                (SLICES, SLICE_ROWS, *spec.shape[len(work.outputs[0].shape) - 1 :]), dtype=spec.dtype, pin_memory=pinned
             )
             for spec in work.outputs
         ]
@@ -125,7 +127,7 @@ class Stopwatch:
             self._hold(head, rows, found, function)
             for at, one in enumerate(slices):
                 if one.call == call:
-                    rows = torch.arange(one.row, one.row + SLICE_ROWS, device="cuda")
+                    rows = torch.arange(one.row, one.row + SLICE_ROWS, device=self.device)
                     self._hold(one.head, rows, {one.output: self.copies[one.output][at]}, function)
 
     def _hold(
@@ -134,7 +136,7 @@ class Stopwatch:
         right = self.work.rows(self.private.tensors, head, rows)
         for output, got in found.items() if isinstance(found, dict) else enumerate(found):
             tolerance = self.work.tolerances[output]
-            if not measure(got.cuda(), right[output], tolerance, "tensor").within(tolerance):
+            if not measure(got.to(self.device), right[output], tolerance, "tensor").within(tolerance):
                 raise Outcome(
                     Verdict.FAIL, f"a timed call of {function} gave a wrong answer",
                     "the arguments of each call are new, and their memory is used again",
@@ -163,13 +165,13 @@ class Stopwatch:
 
     def _rows(self, count: int) -> torch.Tensor:
         rows = self.work.outputs[0].shape[-2]
-        return torch.tensor([RANDOM.randrange(rows) for _ in range(count)], device="cuda")
+        return torch.tensor([RANDOM.randrange(rows) for _ in range(count)], device=self.device)
 
 
 @contextmanager
-def stopwatch(work: Work) -> Iterator[Stopwatch]:
+def stopwatch(work: Work, device: Device = "cuda") -> Iterator[Stopwatch]:
     """A stopwatch whose memory is given back."""
-    watch = Stopwatch(work)
+    watch = Stopwatch(work, device)
     try:
         yield watch
     finally:

@@ -16,10 +16,12 @@ NO_ROOM = -1  # of a tensor to be described: it does not travel
 class Timed:
     """A function of the submission's, and sets of arguments for it in blocks of the judge's."""
 
-    def __init__(self, module: Any, header: dict[str, Any]) -> None:
+    def __init__(self, module: Any, header: dict[str, Any], device: str) -> None:
         """`header`: blocks (handles), sets (of tensors in them), function, arguments, options, gradient (or None)."""
+        self.device = device
         self.function: Callable[..., Any] = getattr(module, header["function"])
         self.options, self.arguments, self.incoming = header["options"], header["arguments"], header["gradient"]
+        torch._C._set_deterministic_algorithms(False)  # or fresh memory would be filled in the time of a call
         self.theirs = [blocks.Opened(handle) for handle in header["blocks"]]
         self.sets = [[self._view(spec) for spec in tensors] for tensors in header["sets"]]
         self.kept: list[Sequence[object]] = []  # what the last calls gave: the judge still looks at it
@@ -52,13 +54,13 @@ class Timed:
 
     def _view(self, spec: dict[str, Any]) -> torch.Tensor:
         block = self.theirs[spec["block"]].content
-        tensor = torch.empty(0, dtype=DTYPES[spec["dtype"]], device="cuda")
+        tensor = torch.empty(0, dtype=DTYPES[spec["dtype"]], device=self.device)
         tensor.set_(block.untyped_storage(), spec["offset"], spec["shape"], spec["strides"])
         return tensor.requires_grad_(True) if spec["requires_grad"] else tensor
 
     def _place(self, value: object, new: list[str]) -> dict[str, Any]:
         """Where a tensor lies: block, bytes from its beginning, strides; or what it is instead."""
-        if type(value) is not torch.Tensor or not value.is_cuda or not value.numel():
+        if type(value) is not torch.Tensor or value.device.type != self.device or not value.numel():
             return describe(value, NO_ROOM)
         storage = value.untyped_storage().data_ptr()
         if storage not in self.known:

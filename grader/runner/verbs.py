@@ -133,7 +133,7 @@ class Child:
         import timing
 
         self.timed = None  # its blocks and answers are free before there are others
-        self.timed = timing.Timed(self.module, header)
+        self.timed = timing.Timed(self.module, header, self.device)
         return {"status": "timed"}, []
 
     def sample(self, header: dict[str, Any], payload: bytearray) -> tuple[dict[str, Any], list[memoryview]]:

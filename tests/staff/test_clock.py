@@ -1,15 +1,32 @@
 """The clock's arithmetic, with simulated runners: what is honest is measured, and what is not is refused."""
 
+import ctypes
+import json
 import random
+import re
 from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 
+from grader.clock import memory as memory_module
+from grader.clock import stopwatch as stopwatch_module
+from grader.clock import works
 from grader.clock.line import Honest, Line, Sample, has_moved, timing
 from grader.clock.measure import SAMPLES, Sizes, measure
 from grader.clock.memory import Spec, extent
-from grader.judge.replies import PlaceEntry
+from grader.clock.players import Player
+from grader.judge.replies import PlaceEntry, parse
+from grader.judge.verdict import Outcome, Verdict
 from grader.runner.protocol import Malformed
+from grader.sandbox.levels import RUNNER_FOLDER
+
+with pytest.MonkeyPatch.context() as patch:  # the runner's files import each other by their plain names
+    patch.syspath_prepend(str(RUNNER_FOLDER))
+    import timing as runner_timing
 
 CONSTANT_S, SECOND_S, REFILL_S = 750e-6, 0.9e-3, 300e-6  # as on an H200
 NOISE_S = 40e-6  # half of the samples' spread there
@@ -189,7 +206,204 @@ def test_an_answer_that_does_not_lie_in_its_block_is_malformed(one, words):
 
 
 def test_a_spec_counts_bytes():
-    import torch
-
     assert Spec((3, 5), torch.bfloat16).nbytes == 30
     assert Spec((3, 5), torch.bfloat16).strides == [5, 1]
+
+
+# Samples, with a driver that hands out this process's own memory, and a runner that is called here.
+
+
+class Driver:
+    """CUDA's driver, as far as it is asked, for memory of a CPU."""
+
+    def __init__(self) -> None:
+        self.taken: dict[int, torch.Tensor] = {}
+
+    def call(self, name: str, *arguments: Any) -> None:
+        if name == "cuMemAlloc_v2":
+            memory = torch.empty(arguments[1].value, dtype=torch.uint8)
+            self.taken[memory.data_ptr()] = memory
+            arguments[0]._obj.value = memory.data_ptr()
+        elif name == "cuMemFree_v2":
+            del self.taken[arguments[0].value]
+
+    def allocation(self, address: int) -> tuple[int, int]:
+        usable = ctypes.CDLL(None).malloc_usable_size
+        usable.restype, usable.argtypes = ctypes.c_size_t, [ctypes.c_void_p]
+        return address, usable(address)
+
+    def handle_of(self, base: int) -> str:
+        return f"{base:0128x}"
+
+    def opened(self, handle: str) -> SimpleNamespace:
+        content = self.bytes_at(*self.allocation(int(handle, 16)))
+        return SimpleNamespace(content=content, close=lambda: None)
+
+    def bytes_at(self, address: int, size: int) -> torch.Tensor:
+        return torch.frombuffer((ctypes.c_uint8 * size).from_address(address), dtype=torch.uint8)
+
+
+class InThisProcess:
+    """A child of the runner's, as far as a player asks it, whose functions are these."""
+
+    def __init__(self, functions: dict[str, Callable[..., Any]]) -> None:
+        self.functions, self.server = SimpleNamespace(**functions), SimpleNamespace(leader=0)
+
+    def request(self, header: Any, parts: Any, *limits: float) -> tuple[Any, bytearray]:
+        self.ask(header, parts, 0, 0)
+        return self.hear(0, 0, 0)
+
+    def ask(self, header: Any, parts: Any, deadline: float, of_s: float) -> None:
+        header = json.loads(json.dumps(header))
+        if header["verb"] == "prepare":
+            self.timed, self.reply = runner_timing.Timed(self.functions, header, "cpu"), {}
+        else:
+            self.reply = json.loads(json.dumps(self.timed.run(header["order"])))
+
+    def wait(self, deadline: float, of_s: float) -> None: ...
+
+    def hear(self, limit: int, deadline: float, of_s: float) -> tuple[Any, bytearray]:
+        return parse({"status": "timed", "number": 1, **self.reply}), bytearray()
+
+    def malformed(self, what: str) -> Outcome:
+        return Outcome(Verdict.CRASH, f"the process that runs your code sent {what}")
+
+    def end(self) -> None: ...
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
+    fake = Driver()
+    for module in (memory_module.blocks, runner_timing.blocks):
+        for name in ("call", "allocation", "handle_of", "bytes_at"):
+            monkeypatch.setattr(module, name, getattr(fake, name))
+        monkeypatch.setattr(module, "Opened", fake.opened)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(stopwatch_module, "freeze", lambda leaders: set())
+    return fake
+
+
+def right_softmax(x: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(x, -1)
+
+
+def cached() -> Callable[[torch.Tensor], torch.Tensor]:
+    known: dict[int, torch.Tensor] = {}
+    return lambda x: known.setdefault(x.data_ptr(), right_softmax(x))
+
+
+def now_and_then() -> Callable[[torch.Tensor], torch.Tensor]:
+    calls: list[int] = []
+    return lambda x: right_softmax(x) if calls.append(1) or len(calls) % 5 else torch.full_like(x, 1 / x.shape[1])
+
+
+def first_half(x: torch.Tensor) -> torch.Tensor:
+    y = torch.zeros_like(x)
+    y[: len(x) // 2] = right_softmax(x[: len(x) // 2])
+    return y
+
+
+def zeroing(x: torch.Tensor) -> torch.Tensor:
+    x.zero_()
+    return right_softmax(x)
+
+
+SOFTMAX = works.softmax(96, 40, torch.float32)
+
+
+def player(function: Callable[..., Any], name: str = "softmax", **options: object) -> Player:
+    return Player(InThisProcess({name: function}), name, options)
+
+
+def three_samples(function: Callable[..., Any]) -> None:
+    with stopwatch_module.stopwatch(SOFTMAX, "cpu") as watch:
+        one = player(function)
+        one.prepare(SOFTMAX, watch.sets)
+        for calls in (8, 3, 8):
+            assert watch.sample(one, calls, checked=True).calls == calls
+
+
+def test_a_right_function_passes_and_all_memory_is_given_back(driver: Driver):
+    three_samples(right_softmax)
+    assert not driver.taken
+
+
+@pytest.mark.parametrize(
+    "function", [cached(), now_and_then(), first_half, zeroing, lambda x: torch.zeros_like(x)],
+    ids=["an answer for each address", "every fifth call", "half of the rows", "zeroed arguments", "zeros"],
+)  # fmt: skip
+def test_a_timed_answer_is_a_checked_answer(driver: Driver, function):
+    with pytest.raises(Outcome, match="a timed call of softmax gave a wrong answer"):
+        three_samples(function)
+    assert not driver.taken
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda x: None, "something else than a tensor"),
+        (lambda x: right_softmax(x).double(), "a tensor of [96, 40] float64"),
+        (lambda x: right_softmax(x)[:1], "a tensor of [1, 40] float32"),
+    ],
+)
+def test_a_timed_answer_has_a_form(driver: Driver, function, words):
+    with pytest.raises(Outcome, match=re.escape(words)):
+        three_samples(function)
+
+
+def reference_attention(q, k, v, is_causal):
+    o = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=is_causal)
+    scores = q @ k.mT / q.shape[-1] ** 0.5
+    hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1) & is_causal
+    return o, torch.logsumexp(scores.masked_fill(hidden, -torch.inf), -1)
+
+
+def reference_gradients(do, q, k, v, o, lse, is_causal):
+    leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+    return torch.autograd.grad(reference_attention(*leaves, is_causal)[0], leaves, do)
+
+
+def fill_with_attention(tensors, generator):
+    works.random_numbers(tensors[:4], generator)
+    for tensor, value in zip(tensors[4:], reference_attention(*tensors[1:4], False), strict=True):
+        tensor.copy_(value)
+
+
+WORKS = {
+    "gelu": (works.gelu(1 << 16, torch.float32), lambda x: torch.nn.functional.gelu(x, approximate="tanh")),
+    "softmax": (SOFTMAX, right_softmax),
+    "softmax_step": (works.softmax_step(96, 40, torch.float32), right_softmax),
+    "matmul": (works.matmul(64, 48, 32, torch.float32), torch.mm),
+    "attention": (works.attention_forward(3, 64, 16, True, torch.float32), reference_attention),
+    "attention_backward": (
+        replace(works.attention_backward(3, 64, 16, False, torch.float32), refill=fill_with_attention),
+        reference_gradients,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WORKS)
+def test_rows_of_each_work_are_right_for_pytorchs_own_function_and_wrong_for_others(driver: Driver, name):
+    work, function = WORKS[name]
+    with stopwatch_module.stopwatch(work, "cpu") as watch:
+        right = player(function, work.function, **work.options)
+        right.prepare(work, watch.sets)
+        watch.sample(right, 6, checked=True)
+        for output in range(len(work.outputs)):
+            wrong = player(off_by_a_little(function, output), work.function, **work.options)
+            if work.gradient is None:
+                wrong.prepare(work, watch.sets)
+                with pytest.raises(Outcome, match="wrong answer"):
+                    watch.sample(wrong, 6, checked=True)
+
+
+def off_by_a_little(function: Callable[..., Any], output: int) -> Callable[..., Any]:
+    """One of its answers is 1 % too large."""
+
+    def off(*arguments: torch.Tensor, **options: object) -> Any:
+        answer = function(*arguments, **options)
+        if not isinstance(answer, tuple):
+            return answer * 1.01
+        return tuple(one * 1.01 if number == output else one for number, one in enumerate(answer))
+
+    return off

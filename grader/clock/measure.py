@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from grader.clock.line import Honest, Line, Sample, Timing, has_moved, timing
 
-SAMPLE_S = 0.012  # of a large sample's calls, where there are arguments for so many
+SAMPLE_S = 0.020  # of a large sample's calls, where there are arguments for so many
 SMALL, SPREAD = 1 / 4, 2  # a small sample, as a part of a large one; how much sizes vary at either end
-SAMPLES = 40  # of each
+SAMPLES = 24  # of each
 LEAST_LARGE = 4 * (SPREAD + 1)
 TRIES = 2  # where the baseline moves
 

@@ -34,16 +34,17 @@ class Player:
     child: RunnerChild
     function: str
     options: Mapping[str, object] = field(default_factory=dict)
+    differentiates: bool = True  # where the work has a gradient: a copy does not
     limit_s: float = 60.0  # of a sample
     theirs: TheirBlocks = field(default_factory=TheirBlocks)
     last: list[list[torch.Tensor]] = field(default_factory=list)  # what the last calls gave, in its memory
 
     def prepare(self, work: Work, sets: Sequence[Block]) -> None:
         """Tell it where the arguments lie. Raises `Outcome`."""
-        differentiates = work.gradient is not None
-        grads = [differentiates and number != work.gradient for number in range(len(work.inputs))]
+        gradient = work.gradient if self.differentiates else None
+        grads = [gradient not in (None, number) for number in range(len(work.inputs))]
         header: dict[str, object] = {
-            "verb": "prepare", "function": self.function, "options": dict(self.options), "gradient": work.gradient,
+            "verb": "prepare", "function": self.function, "options": dict(self.options), "gradient": gradient,
             "arguments": [number for number in range(len(work.inputs)) if number != work.gradient],
             "blocks": [block.handle for block in sets],
             "sets": [block.described(number, grads) for number, block in enumerate(sets)],

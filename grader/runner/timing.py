@@ -21,6 +21,7 @@ class Timed:
         self.device = device
         self.function: Callable[..., Any] = getattr(module, header["function"])
         self.options, self.arguments, self.incoming = header["options"], header["arguments"], header["gradient"]
+        torch.zeros(1, device=device)  # CUDA starts at its first use, and the driver opens nothing before
         torch._C._set_deterministic_algorithms(False)  # or fresh memory would be filled in the time of a call
         self.theirs = [blocks.Opened(handle) for handle in header["blocks"]]
         self.sets = [[self._view(spec) for spec in tensors] for tensors in header["sets"]]

@@ -6,17 +6,33 @@ It opens no CUDA context. GPUs are named by UUID, since an index means different
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pynvml
 
 from grader.sandbox.levels import CannotStart
 
+THROTTLES = {  # what slows a GPU down, by the library's bits
+    "power": pynvml.nvmlClocksThrottleReasonSwPowerCap,
+    "temperature": pynvml.nvmlClocksThrottleReasonSwThermalSlowdown | pynvml.nvmlClocksThrottleReasonHwThermalSlowdown,
+    "hardware": pynvml.nvmlClocksThrottleReasonHwSlowdown | pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown,
+}
 SHARED_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm")
 
 
 class GpuUnknown(CannotStart):
     """The library is missing, or does not know this GPU or what was asked of it."""
+
+
+@dataclass(frozen=True)
+class GpuState:
+    """How a GPU works at this moment."""
+
+    sm_mhz: int
+    power_w: float
+    temperature_c: int
+    throttles: tuple[str, ...]  # "power", "temperature", "hardware"
 
 
 class ManagedGpu:
@@ -33,6 +49,16 @@ class ManagedGpu:
     def used_bytes(self) -> int:
         """Memory in use by all processes, and by the driver."""
         return int(self._ask(pynvml.nvmlDeviceGetMemoryInfo, self._handle).used)
+
+    def state(self) -> GpuState:
+        """Its clock, power and temperature, and what slows it down."""
+        reasons = int(self._ask(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, self._handle))
+        return GpuState(
+            sm_mhz=int(self._ask(pynvml.nvmlDeviceGetClockInfo, self._handle, pynvml.NVML_CLOCK_SM)),
+            power_w=self._ask(pynvml.nvmlDeviceGetPowerUsage, self._handle) / 1000,
+            temperature_c=int(self._ask(pynvml.nvmlDeviceGetTemperature, self._handle, pynvml.NVML_TEMPERATURE_GPU)),
+            throttles=tuple(name for name, bits in THROTTLES.items() if reasons & bits),
+        )
 
     @staticmethod
     def _ask(function: Callable[..., Any], *arguments: object) -> Any:

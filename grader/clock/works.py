@@ -29,6 +29,15 @@ def random_numbers(tensors: Tensors, generator: torch.Generator) -> None:
 
 
 @dataclass(frozen=True)
+class Opponent:
+    """A function of `baselines` that a work is compared with."""
+
+    function: str
+    options: Mapping[str, object] = field(default_factory=dict)
+    differentiates: bool = True  # where the work does
+
+
+@dataclass(frozen=True)
 class Work:
     """A function with arguments of fixed shapes."""
 
@@ -43,6 +52,20 @@ class Work:
     options: Mapping[str, object] = field(default_factory=dict)
     gradient: int | None = None  # which input is the gradient of the result: then the answer is that of the others
     refill: Refill = random_numbers
+    libraries: Mapping[str, str] = field(default_factory=dict)  # functions of `baselines`, by the baseline's name
+
+    def __str__(self) -> str:
+        shapes = " and ".join(" x ".join(map(str, spec.shape)) for spec in dict.fromkeys(self.inputs))
+        return f"{shapes} {str(self.inputs[0].dtype).removeprefix('torch.')}"
+
+    def opponent(self, baseline: str) -> Opponent:
+        """What a baseline is for this work. Raises `ValueError` where there is none."""
+        if baseline == "device_copy":
+            halves = round(self.moved_bytes / self.inputs[0].nbytes)
+            return Opponent("device_copy", {"halves": halves}, differentiates=False)
+        if baseline not in self.libraries:
+            raise ValueError(f"there is no baseline {baseline} for {self.function}")
+        return Opponent(self.libraries[baseline], self.options)
 
     @property
     def heads(self) -> int:
@@ -57,7 +80,7 @@ def gelu(elements: int, dtype: torch.dtype = torch.bfloat16) -> Work:
     def rows(tensors: Tensors, head: int, at: torch.Tensor) -> list[torch.Tensor]:
         return [torch.nn.functional.gelu(tensors[0][at].double(), approximate="tanh")]
 
-    return Work("gelu", "gelu", (x,), (x,), rows, (_rounded_once(dtype),), 2 * x.nbytes)
+    return Work("gelu", "gelu", (x,), (x,), rows, (_rounded_once(dtype),), 2 * x.nbytes, libraries={"torch": "gelu"})
 
 
 def softmax(rows: int, columns: int, dtype: torch.dtype = torch.bfloat16) -> Work:
@@ -67,7 +90,8 @@ def softmax(rows: int, columns: int, dtype: torch.dtype = torch.bfloat16) -> Wor
     def right(tensors: Tensors, head: int, at: torch.Tensor) -> list[torch.Tensor]:
         return [torch.softmax(tensors[0][at].double(), -1)]
 
-    return Work("softmax", "softmax", (x,), (x,), right, (_rounded_once(dtype),), 2 * x.nbytes)
+    tolerances = (_rounded_once(dtype),)
+    return Work("softmax", "softmax", (x,), (x,), right, tolerances, 2 * x.nbytes, libraries={"torch": "softmax"})
 
 
 def softmax_step(rows: int, columns: int, dtype: torch.dtype = torch.bfloat16) -> Work:
@@ -80,7 +104,9 @@ def softmax_step(rows: int, columns: int, dtype: torch.dtype = torch.bfloat16) -
 
     once = _rounded_once(dtype)
     twice = Tolerance(2 * once.max, 2 * (once.rms or 0.0))  # y is rounded before the gradient is made of it
-    return Work("softmax", "softmax", (x, x), (x,), right, (twice,), 5 * x.nbytes, gradient=1)
+    return Work(
+        "softmax", "softmax", (x, x), (x,), right, (twice,), 5 * x.nbytes, gradient=1, libraries={"torch": "softmax"}
+    )
 
 
 def matmul(m: int, n: int, k: int, dtype: torch.dtype = torch.bfloat16) -> Work:
@@ -91,8 +117,9 @@ def matmul(m: int, n: int, k: int, dtype: torch.dtype = torch.bfloat16) -> Work:
         return [tensors[0][at].double() @ tensors[1].double()]
 
     return Work(
-        "matmul", "matmul", (a, b), (c,), right, (_rounded_once(dtype),), a.nbytes + b.nbytes + c.nbytes, 2 * m * n * k
-    )
+        "matmul", "matmul", (a, b), (c,), right, (_rounded_once(dtype),), a.nbytes + b.nbytes + c.nbytes,
+        2 * m * n * k, libraries={"cublas": "matmul"},
+    )  # fmt: skip
 
 
 def attention_forward(heads: int, n: int, d: int, causal: bool, dtype: torch.dtype = torch.bfloat16) -> Work:
@@ -108,6 +135,7 @@ def attention_forward(heads: int, n: int, d: int, causal: bool, dtype: torch.dty
     return Work(
         "flash_attention", "flash_attention_forward", (x, x, x), (x, lse), right, tolerances, 4 * x.nbytes,
         4 * heads * n * n * d // (2 if causal else 1), {"is_causal": causal},
+        libraries={"sdpa_flash": "attention_forward"},
     )  # fmt: skip
 
 
@@ -135,7 +163,7 @@ def attention_backward(heads: int, n: int, d: int, causal: bool, dtype: torch.dt
     return Work(
         "flash_attention", "flash_attention_backward", (x, x, x, x, x, lse), (x, x, x), right,
         (GRADIENT_TOLERANCES[dtype],) * 3, 8 * x.nbytes, 10 * heads * n * n * d // (2 if causal else 1),
-        {"is_causal": causal}, refill=refill,
+        {"is_causal": causal}, refill=refill, libraries={"sdpa_flash": "attention_backward"},
     )  # fmt: skip
 
 

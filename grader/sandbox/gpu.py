@@ -18,6 +18,9 @@ THROTTLES = {  # what slows a GPU down, by the library's bits
     "temperature": pynvml.nvmlClocksThrottleReasonSwThermalSlowdown | pynvml.nvmlClocksThrottleReasonHwThermalSlowdown,
     "hardware": pynvml.nvmlClocksThrottleReasonHwSlowdown | pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown,
 }
+# By compute capability, of one multiprocessor: operations a clock on dense half types, and lanes ("CUDA cores"). From
+# NVIDIA's white papers on the A100 and the H100.
+RATES = {(8, 0): (2048, 64), (9, 0): (4096, 128)}
 SHARED_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm")
 
 
@@ -49,6 +52,22 @@ class ManagedGpu:
     def used_bytes(self) -> int:
         """Memory in use by all processes, and by the driver."""
         return int(self._ask(pynvml.nvmlDeviceGetMemoryInfo, self._handle).used)
+
+    def bandwidth(self) -> float:
+        """Bytes a second that its memory can move at most, at two transfers a clock."""
+        clock = self._ask(pynvml.nvmlDeviceGetMaxClockInfo, self._handle, pynvml.NVML_CLOCK_MEM)
+        width = self._ask(pynvml.nvmlDeviceGetMemoryBusWidth, self._handle)
+        return float(2 * clock * 1e6 * width / 8)
+
+    def half_rate(self) -> float | None:
+        """Operations a second of its tensor cores on half types at most; None where nobody has told."""
+        capability = tuple(self._ask(pynvml.nvmlDeviceGetCudaComputeCapability, self._handle))
+        if capability not in RATES:
+            return None
+        operations, lanes = RATES[capability]
+        clock = self._ask(pynvml.nvmlDeviceGetMaxClockInfo, self._handle, pynvml.NVML_CLOCK_SM)
+        multiprocessors = self._ask(pynvml.nvmlDeviceGetNumGpuCores, self._handle) / lanes
+        return float(operations * multiprocessors * clock * 1e6)
 
     def state(self) -> GpuState:
         """Its clock, power and temperature, and what slows it down."""

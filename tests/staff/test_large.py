@@ -159,6 +159,25 @@ def test_attention_with_every_kind_of_head(d, dtype):
             assert relative(got[head], expected) < 2 * RELATIVE[dtype]
 
 
+@pytest.mark.parametrize("is_causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("dtype", list(RELATIVE), ids=str)
+@pytest.mark.parametrize("d", [64, 128, 256])
+def test_attention_where_loops_are_long_enough_to_be_pipelined(d, dtype, is_causal):
+    from solutions.flash_attention import flash_attention_backward, flash_attention_forward
+
+    q, k, v, do = attention_inputs(2, 4096, d, dtype)
+    o, lse = flash_attention_forward(q, k, v, is_causal)
+    dq, dk, dv = flash_attention_backward(do, q, k, v, o, lse, is_causal)
+    everything = slice(0, 4096)
+    for head in range(2):
+        mine = [x[head] for x in (q, k, v, do)]
+        right_o, right_lse, right_dq = attention_rows(*mine, everything, is_causal)
+        columns = attention_columns(*mine, o[head], lse[head], everything, is_causal)
+        assert relative(lse[head], right_lse) < 1e-5
+        for got, expected in zip((o, dq, dk, dv), (right_o, right_dq, *columns), strict=True):
+            assert relative(got[head], expected) < 2 * RELATIVE[dtype]
+
+
 def test_attention_with_more_heads_than_a_grid_has_columns():
     from solutions.flash_attention import flash_attention_forward
 

@@ -270,8 +270,10 @@ class Tile:
 
 INTERPRETED = Tile(128, 128, 4, 1)  # the interpreter takes as long for a large tile as for a small one
 
-# By head dimension, up to and with the key. Compiled for sm_90, none of them spills more than 24 bytes; float32
-# products keep no tensor core busy and hold their operands in registers, so their tiles are small.
+# By head dimension, up to and with the key. Compiled for sm_90, only the backward's keys spill: 44 bytes with 128
+# columns, 80 with 96, and, where heads share keys, some 300 with 64 or 128, once for each of those heads (limits:
+# tests/staff/test_compiled.py). float32 products keep no tensor core busy and hold their operands in registers, so
+# their tiles are small.
 FLOAT32_TILES = {64: Tile(32, 32, 8, 1), 128: Tile(32, 16, 8, 1), 256: Tile(16, 16, 8, 1)}
 FORWARD_TILES = {64: Tile(128, 64, 4, 3), 128: Tile(128, 64, 8, 3), 256: Tile(64, 32, 4, 2)}
 QUERIES_TILES = {64: Tile(64, 64, 4, 2), 128: Tile(128, 64, 8, 3), 256: Tile(32, 32, 4, 1)}  # of the backward

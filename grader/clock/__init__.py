@@ -1,1 +1,1 @@
-"""How long a submission's calls take, by the judge's own clock."""
+"""Speed: how it is measured, and what a measured speed is worth."""

@@ -14,12 +14,15 @@ from grader.rubric_files import (
     HANDOUT,
     HIDDEN_RUBRIC,
     LIMIT_S,
+    PARTS,
     ROOT,
     RUBRIC,
     CheckEntry,
     HiddenFile,
+    Part,
     Problem,
     PublicFile,
+    SpeedEntry,
     Visibility,
     read_files,
 )
@@ -61,11 +64,17 @@ class Rubric:
         return self.hidden.problems.get(problem, {})
 
     def entry(self, check: str) -> CheckEntry | None:
-        """The entry of `problem.check`, public or hidden."""
+        """The entry of `problem.check`, public, hidden or timed."""
         problem, _, name = check.partition(".")
         if problem not in self.problems:
             return None
-        return self.problems[problem].checks.get(name) or self.hidden.problems.get(problem, {}).get(name)
+        parts = (*(self.checks(problem, visibility) for visibility in Visibility), self.problems[problem].speed)
+        return next((part[name] for part in parts if name in part), None)
+
+    def timed(self, check: str) -> SpeedEntry | None:
+        """The entry of `problem.check` where it is timed."""
+        entry = self.entry(check)
+        return entry if isinstance(entry, SpeedEntry) else None
 
     def hint(self, check: str) -> str:
         """What a student reads of a hidden check, besides its title."""
@@ -78,14 +87,14 @@ class Rubric:
         return {
             f"{problem}.{name}": points
             for problem in self.problems
-            for visibility in Visibility
-            for name, points in self._split(problem, visibility).items()
+            for part in PARTS
+            for name, points in self._split(problem, part).items()
         }
 
-    def _split(self, problem: str, visibility: Visibility) -> dict[str, Decimal]:
+    def _split(self, problem: str, part: Part) -> dict[str, Decimal]:
         """Hundredths by weight; what is left over goes to the largest remainders, so that the sum is exact."""
-        checks = self.checks(problem, visibility)
-        hundredths = int(self.public.share_of(problem, visibility) * 100)
+        checks = self.problems[problem].speed if part == "speed" else self.checks(problem, part)
+        hundredths = int(self.public.share_of(problem, part) * 100)
         weights = sum(entry.counted_weight for entry in checks.values()) or 1
         parts = {name: divmod(hundredths * entry.counted_weight, weights) for name, entry in checks.items()}
         left = hundredths - sum(whole for whole, _ in parts.values())

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from grader.clock.curve import Threshold
 from grader.closest import did_you_mean
 from grader.located import Located, Mistake, Place
 
@@ -31,6 +33,21 @@ ALL_LIMIT_S = 900.0
 class Visibility(StrEnum):
     PUBLIC = "public"
     HIDDEN = "hidden"
+
+
+Part = Visibility | Literal["speed"]  # what a problem's points are split over
+PARTS: tuple[Part, ...] = (*Visibility, "speed")
+
+
+class Baseline(StrEnum):
+    """What a speed is compared with, in the same run."""
+
+    DEVICE_COPY = "device_copy"  # a copy on the device of as many bytes as must be read and written
+    TORCH = "torch"  # PyTorch's own operation
+    CUBLAS = "cublas"  # torch.mm
+    SDPA_FLASH = "sdpa_flash"  # scaled_dot_product_attention, flash backend
+    CUDNN = "cudnn"  # the same, cuDNN's backend
+    SOLUTION = "solution"  # that of solutions/; staff only
 
 
 CHECKS = {Visibility.PUBLIC: ROOT / "tests", Visibility.HIDDEN: ROOT / "grader" / "hidden"}  # test_PROBLEM.py
@@ -78,10 +95,29 @@ class HiddenEntry(CheckEntry):
     hint: Annotated[str, Field(min_length=1)]  # all that a student reads of it, besides the title
 
 
+class SpeedEntry(CheckEntry):
+    """What a timed shape is worth, by the ratio of its baseline's time to the submission's."""
+
+    function: str  # of the problem's module, which is timed
+    baseline: Baseline
+    threshold: Threshold
+    gpus: dict[str, Threshold] = {}  # by a GPU's exact name, where the threshold is another one there
+    needs: Annotated[tuple[str, ...], Field(min_length=1)]  # patterns of public checks without which it counts nothing
+
+    def threshold_on(self, gpu: str) -> Threshold:
+        """The thresholds on a GPU of this name."""
+        return self.gpus.get(gpu, self.threshold)
+
+    def needed(self, checks: Iterable[str]) -> list[str]:
+        """Those of a problem's checks that have to pass, in their order."""
+        return [name for name in checks if any(fnmatchcase(name, pattern) for pattern in self.needs)]
+
+
 class Problem(Record):
     points: Annotated[int, Field(gt=0)]
     handout: str  # the section of handout.md
     checks: dict[str, CheckEntry]
+    speed: dict[str, SpeedEntry] = {}  # without any, the share of speed counts nothing yet
     share: Share | None = None  # where it is not the common one
 
 
@@ -93,10 +129,10 @@ class PublicFile(Record):
     problems: dict[str, Problem]
     coming: dict[str, Annotated[int, Field(gt=0)]] = {}
 
-    def share_of(self, problem: str, visibility: Visibility) -> Decimal:
-        """Points that the public, or the hidden, checks of a problem have together."""
+    def share_of(self, problem: str, part: Part) -> Decimal:
+        """Points that the public, or the hidden, or the timed checks of a problem have together."""
         share = self.problems[problem].share or self.share
-        return Decimal(self.problems[problem].points * int(getattr(share, visibility))) / 100
+        return Decimal(self.problems[problem].points * int(getattr(share, part))) / 100
 
 
 class HiddenFile(Record):
@@ -111,6 +147,8 @@ def read_files(
     _refuse_total(located)
     _refuse_sections(located, handout)
     _refuse_shares(located, located, Visibility.PUBLIC)
+    _refuse_shares(located, located, "speed")
+    _refuse_speed(located)
     _refuse_checks(located, located, Visibility.PUBLIC, folders)
     if not hidden.is_file():
         return located.content, HiddenFile(problems={})
@@ -129,15 +167,28 @@ def _refuse_total(public: Located[PublicFile]) -> None:
         public.refuse(("points",), f"the problems' points, with those coming, add up to {whole}, not to {file.points}")
 
 
-def _refuse_shares(public: Located[PublicFile], file: Located[Any], visibility: Visibility) -> None:
+def _refuse_shares(public: Located[PublicFile], file: Located[Any], part: Part) -> None:
     """Every share has a check that carries it."""
-    for problem, place, entries in _entries(public, file, visibility):
-        points = public.content.share_of(problem, visibility)
+    for problem, place, entries in _entries(public, file, part):
+        points = public.content.share_of(problem, part)
         if points and not any(entry.counted_weight for entry in entries.values()):
             file.refuse(
-                place, f"no {visibility} check of {problem} carries its {points} points: each is void, a bonus, or of "
+                place, f"no {part} check of {problem} carries its {points} points: each is void, a bonus, or of "
                 "weight 0",
             )  # fmt: skip
+
+
+def _refuse_speed(public: Located[PublicFile]) -> None:
+    """Timed checks have names of their own, and need public checks that exist."""
+    for problem, entry in public.content.problems.items():
+        for name, timed in entry.speed.items():
+            place = ("problems", problem, "speed", name)
+            if name in entry.checks:
+                public.refuse(place, f"a public check is called {problem}.{name}, too")
+            for index, pattern in enumerate(timed.needs):
+                if not any(fnmatchcase(check, pattern) for check in entry.checks):
+                    close = did_you_mean(pattern, entry.checks)
+                    public.refuse((*place, "needs", index), f"{problem} has no public check like `{pattern}`{close}")
 
 
 def _refuse_sections(public: Located[PublicFile], handout: Path) -> None:
@@ -161,8 +212,12 @@ def _refuse_hidden_names(public: PublicFile, hidden: Located[HiddenFile]) -> Non
                 ("problems", problem), f"there is no problem `{problem}`{did_you_mean(problem, public.problems)}"
             )
         for name in entries:
-            if name in public.problems[problem].checks:
-                hidden.refuse(("problems", problem, name), f"a public check is called {problem}.{name}, too")
+            for kind, others in (
+                ("public", public.problems[problem].checks),
+                ("timed", public.problems[problem].speed),
+            ):
+                if name in others:
+                    hidden.refuse(("problems", problem, name), f"a {kind} check is called {problem}.{name}, too")
 
 
 def _refuse_checks(
@@ -180,12 +235,15 @@ def _refuse_checks(
 
 
 def _entries(
-    public: Located[PublicFile], file: Located[Any], visibility: Visibility
+    public: Located[PublicFile], file: Located[Any], part: Part
 ) -> Iterator[tuple[str, Place, Mapping[str, CheckEntry]]]:
-    """For each problem: where its checks stand in the file, and they themselves."""
-    for problem in public.content.problems:
-        if visibility is Visibility.PUBLIC:
-            yield problem, ("problems", problem, "checks"), public.content.problems[problem].checks
+    """For each problem: where its checks stand in the file, and they themselves; timed ones where there are any."""
+    for problem, entry in public.content.problems.items():
+        if part == Visibility.PUBLIC:
+            yield problem, ("problems", problem, "checks"), entry.checks
+        elif part == "speed":
+            if entry.speed:
+                yield problem, ("problems", problem, "speed"), entry.speed
         else:
             yield problem, ("problems", problem), file.content.problems.get(problem, {})
 

@@ -1,5 +1,6 @@
 """The rubric's arithmetic, its mistakes with file and line, and scores as a function of results."""
 
+import ast
 from decimal import Decimal
 
 import pytest
@@ -7,7 +8,7 @@ from pydantic import ValidationError
 
 from grader.judge.verdict import Verdict
 from grader.result import CheckResult, GraderInfo, Result, Review, Run, Score, SubmissionInfo, Target
-from grader.rubric import Rubric, RubricError, Visibility
+from grader.rubric import ROOT, Rubric, RubricError, Visibility
 from grader.scoring import award, rescored, total
 
 PUBLIC = """\
@@ -31,6 +32,20 @@ problems:
     d: {weight: 2, hint: look there}
     e: {weight: 1, hint: and there}
 """
+TIMED = PUBLIC.replace(
+    "coming:",
+    """\
+    speed:
+      quick:
+        weight: 1
+        function: gelu
+        baseline: torch
+        threshold: {none: 0.25, full: 1.0}
+        gpus: {"GPU A": {none: 0.5, full: 1.5}, "GPU A 80GB": {none: 0.75, full: 2}}
+        needs: [a, "[bc]"]
+      slow: {weight: 2, function: gelu, baseline: cublas, threshold: {none: 0.1, full: 0.4}, needs: ["*"]}
+coming:""",
+)
 
 
 def read(tmp_path, public: str = PUBLIC, hidden: str | None = HIDDEN) -> Rubric:
@@ -113,6 +128,47 @@ def test_without_the_hidden_file_there_are_no_hidden_checks(tmp_path):
     assert set(rubric.points) == {"gelu.a", "gelu.b", "gelu.c"}
 
 
+def test_timed_checks_split_the_share_of_speed_by_weight(tmp_path):
+    rubric = read(tmp_path, TIMED)
+    assert (rubric.points["gelu.quick"], rubric.points["gelu.slow"]) == (Decimal("0.50"), Decimal("1.00"))
+    assert sum(rubric.points.values()) == 5
+    uneven = read(tmp_path, TIMED.replace("slow: {weight: 2", "slow: {weight: 6"))
+    assert (uneven.points["gelu.quick"], uneven.points["gelu.slow"]) == (Decimal("0.21"), Decimal("1.29"))
+
+
+def test_the_points_of_a_void_timed_check_go_to_the_others(tmp_path):
+    points = read(tmp_path, TIMED.replace("slow: {weight: 2", "slow: {weight: 2, void: too noisy")).points
+    assert (points["gelu.quick"], points["gelu.slow"]) == (Decimal("1.50"), 0)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "none"), [("GPU A", 0.5), ("GPU A 80GB", 0.75), ("GPU", 0.25), ("gpu a", 0.25), ("GPU A 40GB", 0.25)]
+)
+def test_a_gpu_has_thresholds_of_its_own_by_its_exact_name_in_any_order(tmp_path, gpu, none):
+    other_order = '"GPU A 80GB": {none: 0.75, full: 2}, "GPU A": {none: 0.5, full: 1.5}'
+    first = '"GPU A": {none: 0.5, full: 1.5}, "GPU A 80GB": {none: 0.75, full: 2}'
+    for public in (TIMED, TIMED.replace(first, other_order)):
+        assert read(tmp_path, public).timed("gelu.quick").threshold_on(gpu).none == none
+
+
+def test_only_timed_checks_are_timed(tmp_path):
+    rubric = read(tmp_path, TIMED)
+    assert rubric.timed("gelu.slow").needed("abc") == ["a", "b", "c"]
+    assert [rubric.timed(name) for name in ("gelu.a", "gelu.d", "gelu.z", "softmax.quick")] == [None] * 4
+
+
+def test_our_own_timed_checks_carry_30_percent_and_time_functions_that_students_write():
+    rubric = Rubric.read()
+    kernels = ("gelu", "softmax", "matmul", "flash_attention")
+    assert tuple(name for name, problem in rubric.problems.items() if problem.speed) == kernels
+    for name in kernels:
+        problem = rubric.problems[name]
+        assert sum(rubric.points[f"{name}.{check}"] for check in problem.speed) == Decimal(problem.points) * 30 / 100
+        tree = ast.parse((ROOT / "assignment" / f"{name}.py").read_text())
+        written = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+        assert {timed.function for timed in problem.speed.values()} <= written
+
+
 def test_either_file_changes_the_hash(tmp_path):
     first = read(tmp_path).sha256
     assert read(tmp_path, hidden=HIDDEN.replace("2", "3")).sha256 != first
@@ -142,6 +198,41 @@ PUBLIC_MISTAKES = [
     ("weight: 1", "weight: 0", 8, "no public check of gelu carries its 2 points"),
     ("weight: 1}", "weight: 1, void: broken}", 8, "no public check of gelu carries its 2 points"),
 ]
+NOISE = "twice as much as none, or the clock's noise decides"
+SPEED_MISTAKES = [
+    ("none: 0.25, full: 1.0", "none: 0.55, full: 1.0", 17, f"full is 1, and must be 1.1 or more: {NOISE}"),
+    ("none: 0.25, full: 1.0", "none: 0, full: 1.0", 17, "none is 0, and must be a number above 0"),
+    ("none: 0.25, full: 1.0", "none: -1, full: 1.0", 17, "none is -1, and must be a number above 0"),
+    ("none: 0.25, full: 1.0", "none: .nan, full: 1.0", 17, "none is nan, and must be a number above 0"),
+    ("none: 0.25, full: 1.0", "none: 0.25, full: .inf", 17, "full is inf, and must be 0.5 or more"),
+    (
+        "none: 0.25, full: 1.0",
+        "none: 0.25, fall: 1.0",
+        17,
+        "`full` is missing in `problems.gelu.speed.quick.threshold`",
+    ),
+    (
+        "none: 0.25, full: 1.0",
+        "none: 0.25, full: 1.0, half: 0.5",
+        17,
+        "`half` in `problems.gelu.speed.quick.threshold`",
+    ),
+    ("{none: 0.5, full: 1.5}", "{none: 0.8, full: 1.5}", 18, "full is 1.5, and must be 1.6 or more"),
+    (
+        "baseline: torch",
+        "baseline: tortch",
+        16,
+        "`baseline` in `problems.gelu.speed.quick`: input should be 'device_copy'",
+    ),
+    ('[a, "[bc]"]', "[a, A]", 19, "gelu has no public check like `A`; did you mean `a`?"),
+    ('[a, "[bc]"]', "[d]", 19, "gelu has no public check like `d`"),
+    ('[a, "[bc]"]', "[]", 19, "`needs` in `problems.gelu.speed.quick`"),
+    ('        needs: [a, "[bc]"]\n', "", 13, "`needs` is missing in `problems.gelu.speed.quick`"),
+    ("slow: {", "a: {", 20, "a public check is called gelu.a, too"),
+    ("slow: {", "d: {", 3, "a timed check is called gelu.d, too"),
+    ("weight: 1\n        function", "weight: -1\n        function", 14, "`weight` is -1"),
+    ("weight: 1\n        function", "wieght: 1\n        function", 14, "there is no key `wieght`"),
+]
 HIDDEN_MISTAKES = [
     ("hint: look there", "hint: ''", 3, "`hint` in `problems.gelu.d`"),
     (", hint: look there", "", 3, "`hint` is missing in `problems.gelu.d`"),
@@ -150,12 +241,16 @@ HIDDEN_MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("right", "wrong", "line", "said"), PUBLIC_MISTAKES, ids=[row[3] for row in PUBLIC_MISTAKES])
-def test_a_mistake_is_one_sentence_with_file_and_line(tmp_path, right, wrong, line, said):
-    assert right in PUBLIC
+@pytest.mark.parametrize(
+    ("public", "right", "wrong", "line", "said"),
+    [*((PUBLIC, *row) for row in PUBLIC_MISTAKES), *((TIMED, *row) for row in SPEED_MISTAKES)],
+    ids=[row[3] for row in (*PUBLIC_MISTAKES, *SPEED_MISTAKES)],
+)
+def test_a_mistake_is_one_sentence_with_file_and_line(tmp_path, public, right, wrong, line, said):
+    assert right in public
     with pytest.raises(RubricError) as caught:
-        read(tmp_path, public=PUBLIC.replace(right, wrong))
-    file = "hidden.yaml" if "is called" in said else "rubric.yaml"
+        read(tmp_path, public=public.replace(right, wrong))
+    file = "hidden.yaml" if "is called gelu.d" in said else "rubric.yaml"
     assert str(caught.value).startswith(f"staff/{file}, line {line}: ")
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -168,6 +263,14 @@ def test_a_mistake_in_the_hidden_file_is_told_likewise(tmp_path, right, wrong, l
         read(tmp_path, hidden=HIDDEN.replace(right, wrong))
     assert str(caught.value).startswith(f"staff/hidden.yaml, line {line}: ")
     assert said in str(caught.value)
+
+
+def test_timed_checks_that_all_weigh_nothing_are_a_mistake(tmp_path):
+    weightless = TIMED.replace("weight: 1\n        function", "weight: 0\n        function").replace(
+        "weight: 2", "weight: 0"
+    )
+    with pytest.raises(RubricError, match=r"line 12: no speed check of gelu carries its 1\.5 points"):
+        read(tmp_path, weightless)
 
 
 def test_a_check_file_that_is_not_python_is_named_with_its_line(tmp_path):

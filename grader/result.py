@@ -14,12 +14,15 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, model_validator
 
+from grader.clock.curve import Threshold
 from grader.judge.verdict import Verdict
-from grader.rubric import Visibility
+from grader.rubric import Baseline, Visibility
 from grader.sandbox.levels import Level
 
 Schema = Literal["grader.result/1"]
 
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Ratio = Annotated[float, Field(gt=0, allow_inf_nan=False)]  # baseline's time by the submission's: 2.0 is twice as fast
 Points = Annotated[Decimal, PlainSerializer(float, return_type=float, when_used="json")]
 
 
@@ -56,6 +59,40 @@ class Review(Record):
         return self.decision is None
 
 
+class Clocks(Record):
+    """The clock of a GPU's multiprocessors while something was timed."""
+
+    min: float  # MHz
+    median: float  # MHz
+    max: float  # MHz
+
+
+class Gpu(Record):
+    """The GPU while something was timed."""
+
+    name: str  # as the driver has it
+    clocks_mhz: Clocks
+    power_w: float  # watts
+    temperature_c: float  # degrees Celsius
+    throttle: tuple[str, ...] = ()  # why the driver held the clock back, in its words
+
+
+class Speed(Record):
+    """How fast a function was on a timed shape, beside its baseline."""
+
+    function: str  # of the problem's module
+    time_s: Seconds  # of a call: median over samples
+    iqr_s: Annotated[float, Field(ge=0, allow_inf_nan=False)]  # seconds of a call between the samples' quartiles
+    samples: Annotated[int, Field(gt=0)]  # number that counted
+    refusals: Annotated[int, Field(ge=0)] = 0  # number of samples that did not
+    baseline: Baseline
+    baseline_s: Seconds  # of a call of the baseline: median over samples
+    ratio: Ratio
+    bound_s: Seconds | None  # what this GPU needs at least, by its bandwidth and peak rate; null where not known
+    threshold: Threshold  # ratios for no and for full points
+    gpu: Gpu
+
+
 class CheckResult(Record):
     """One check of one submission."""
 
@@ -83,13 +120,23 @@ class CheckResult(Record):
     replay: str | None = None  # the command that runs just this
     runs: int = 1  # more than 1 after a grader_error
     time_s: float = 0.0
-    speed: None = None  # timing is not built yet
+    speed: Speed | None = None  # null where nothing was timed
 
     @model_validator(mode="after")
     def _score_fits_verdict(self) -> CheckResult:
         without = not self.void and (not self.verdict.scored or (self.review is not None and self.review.open))
         if (self.score is None) != without:
             raise ValueError(f"{self.id}: a score of {self.score} does not go with {self.verdict}")
+        return self
+
+    @model_validator(mode="after")
+    def _score_is_earned(self) -> CheckResult:
+        if not self.score:
+            return self
+        if self.verdict is not Verdict.PASS or not 0 < self.score <= self.max:
+            raise ValueError(f"{self.id}: a score of {self.score} of {self.max} does not go with {self.verdict}")
+        if self.score < self.max and self.speed is None:
+            raise ValueError(f"{self.id}: {self.score} of {self.max} points, and nothing was timed")
         return self
 
 

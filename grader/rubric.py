@@ -17,6 +17,7 @@ from grader.rubric_files import (
     PARTS,
     ROOT,
     RUBRIC,
+    Baseline,
     CheckEntry,
     HiddenFile,
     Part,
@@ -27,7 +28,7 @@ from grader.rubric_files import (
     read_files,
 )
 
-__all__ = ["CHECKS", "LIMIT_S", "ROOT", "Rubric", "RubricError", "Visibility"]
+__all__ = ["CHECKS", "LIMIT_S", "ROOT", "Baseline", "Rubric", "RubricError", "Visibility"]
 
 
 class Rubric:

@@ -14,7 +14,7 @@ from grader.judge.plugin import CaseResult, Judge
 from grader.judge.verdict import Outcome, Verdict
 from grader.result import CheckResult, Place, Review
 from grader.rubric import Visibility
-from grader.scoring import award
+from grader.scoring import award, bound_review
 
 RUN = "uv run " if "UV" in os.environ else ""  # as this command was started
 
@@ -30,20 +30,22 @@ def conclude(judge: Judge, check: str, cases: Sequence[CaseResult], runs: int) -
     """The result of `problem.check`, which ran `runs` times; `cases` are those of the last run."""
     verdict, first = verdict_of(cases), cases[0]
     review = _review(judge, verdict, cases)
+    speed = next((case.speed for case in cases if case.speed), None)
     return CheckResult(
         id=check, problem=check.partition(".")[0], title=first.title, visibility=first.visibility, verdict=verdict,
         review=review, runs=runs, time_s=round(sum(case.seconds for case in cases), 3), cases=len(cases),
         failed_cases=sum(case.verdict not in (Verdict.PASS, Verdict.SKIPPED) for case in cases),
-        **award(judge.rubric, check, verdict, review), **_said(judge, check, verdict, cases),
+        **award(judge.rubric, check, verdict, review, speed), **_said(judge, check, verdict, cases),
     )  # fmt: skip
 
 
 def _review(judge: Judge, verdict: Verdict, cases: Sequence[CaseResult]) -> Review | None:
-    """In staff grading, points that the library may have earned wait for a person."""
-    found = _borrowed(cases)
-    if found is None or verdict is not Verdict.PASS or not judge.staff:
+    """In staff grading, points that the library may have earned, or a speed that cannot be, wait for a person."""
+    if verdict is not Verdict.PASS or not judge.staff:
         return None
-    return Review(reason=found.reason, evidence=found.evidence)
+    if found := _borrowed(cases):
+        return Review(reason=found.reason, evidence=found.evidence)
+    return next((review for case in cases if (review := bound_review(case.speed))), None)
 
 
 def _said(judge: Judge, check: str, verdict: Verdict, cases: Sequence[CaseResult]) -> Fields:

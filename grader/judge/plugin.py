@@ -32,6 +32,7 @@ from grader.judge.servers import Servers
 from grader.judge.snapshot import Refused, Snapshot
 from grader.judge.submission import CheckProcess, Submission
 from grader.judge.verdict import Outcome, Verdict
+from grader.result import Speed
 from grader.rubric import LIMIT_S, Rubric, Visibility
 from grader.sandbox.levels import Device
 
@@ -126,6 +127,7 @@ class CaseResult:
     seconds: float
     advice: Cause | None = None  # for a case that passed all the same
     borrowed: Borrowed | None = None  # what the library did, in this check up to this case
+    speed: Speed | None = None  # of a timed case
 
     @property
     def verdict(self) -> Verdict:

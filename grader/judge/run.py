@@ -29,7 +29,7 @@ from grader.judge.output import clean
 from grader.judge.plugin import JUDGE, CaseResult, Judge, check_of, title_of, visibility_of
 from grader.judge.verdict import Verdict
 from grader.rubric import CHECKS, ROOT, Rubric, Visibility
-from grader.scoring import total
+from grader.scoring import settled, total
 
 
 class JudgeFailed(Exception):
@@ -124,9 +124,8 @@ def run_checks(judge: Judge, checks: Sequence[str], listener: Listener, submissi
         second = _by_check(_run_pytest(judge, again, listener).cases)
         by_check |= second
         runs |= dict.fromkeys(second, 2)
-    results = tuple(
-        conclude(judge, check, by_check[check], runs[check]) for check in recorder.titles if check in by_check
-    )
+    concluded = [conclude(judge, check, by_check[check], runs[check]) for check in recorder.titles if check in by_check]
+    results = settled(concluded, judge.rubric)
     device = ", ".join(gpu.name for gpu in judge.servers.gpus) or "cpu (Triton's interpreter)"
     versions = {"torch": torch.__version__, "triton": "none", "numpy": "none"}
     return result.Result(

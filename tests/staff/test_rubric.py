@@ -358,7 +358,7 @@ def test_a_review_holds_the_score_back_until_a_person_decides(tmp_path, decision
     decided = REVIEW.model_copy(update={"decision": decision})
     given = award(rubric, "gelu.a", Verdict.PASS, decided)
     assert (given["score"], given["max"]) == (score, Decimal("0.67"))
-    one = check(Verdict.PASS, "0.67").model_copy(update={"review": decided, **given})
+    one = check(Verdict.PASS, "0.67", "0.67").model_copy(update={"review": decided, **given})
     assert total([one]).complete is (decision is not None)
 
 

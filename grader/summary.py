@@ -14,6 +14,7 @@ from grader.result import CheckResult, Result, Score
 from grader.rubric import Rubric, Visibility
 from grader.scoring import total
 from grader.terminal import STYLES, problem_table
+from grader.units import duration
 
 MOST_BLOCKS = 5  # failures of a problem that are shown in full; they mostly hang together
 
@@ -29,6 +30,7 @@ def show_result(result: Result, rubric: Rubric, console: Console, staff: bool, r
     console.print(problem_table(rows, points, console))
     for problem in dict.fromkeys(check.problem for check in result.checks):
         _show_failures([check for check in result.checks if check.problem == problem], rubric, console, staff)
+    _show_speeds(result.checks, console)
     for advice in result.advice:
         place = f"line {advice.where.line} of {advice.where.file}"
         _show_note("look", f"{place}: {advice.what}", (f"try: {advice.hint}",), console)
@@ -78,10 +80,25 @@ def _show_doubt(checks: Sequence[CheckResult], console: Console) -> None:
     label, reason, hint = "note", f"right, but: {first.why}", f"try: {first.hint}"
     if first.review and first.review.open:
         label, reason = "review", f"{first.problem}: {first.review.reason} ({first.review.evidence})"
-        hint = "a person has to decide whether the student wrote it; until then there is no score"
+        hint = "a person has to decide whether it counts; until then there is no score"
     elif first.cause == "borrowed":
         label = "warning"
     _show_note(label, reason, (hint, f"in: {_names(checks)}"), console)
+
+
+def _show_speeds(checks: Sequence[CheckResult], console: Console) -> None:
+    """For each timed function: its time, its points, how far from its baseline, and what full points take."""
+    timed = [(check, check.speed) for check in checks if check.speed]
+    if timed:
+        console.print()
+    for check, speed in timed:
+        points = "waits for a person" if check.score is None else f"{check.score:.2f} of {check.max:.2f} points"
+        console.print(
+            Text.assemble(("speed", "cyan"), "  ", (check.id, "bold"), f"  {duration(speed.time_s)}, {points}")
+        )
+        full = f"{speed.threshold.full:.2f} ({duration(speed.baseline_s / speed.threshold.full)})"
+        said = f"{speed.ratio:.2f} of the speed of {speed.baseline}; full points take {full}"
+        _show_below([Text(said)], console)
 
 
 def _title(check: CheckResult) -> str:
@@ -173,7 +190,8 @@ def _show_total(result: Result, rubric: Rubric, console: Console, staff: bool) -
         said = f"{len(warned)} of these have a warning: in grading, {points:.2f} of the points wait for a person."
         console.print(Text(said, style="yellow"))
     if not staff:
-        console.print("Hidden checks and speed are graded by staff, and come on top.")
+        graded = "Hidden checks" if any(check.speed for check in result.checks) else "Hidden checks and speed"
+        console.print(f"{graded} are graded by staff, and come on top.")
     for reason in dict.fromkeys(check.message for check in skipped):
         names = [check.id for check in skipped if check.message == reason]
         console.print(f"Skipped, no points either way: {', '.join(names)}. {reason[:1].upper()}{reason[1:]}.")
@@ -181,7 +199,8 @@ def _show_total(result: Result, rubric: Rubric, console: Console, staff: bool) -
         said = f"{check.id}: {check.message or check.detail}. Not your fault: please report it."
         console.print(Text(said, style=STYLES[check.verdict]))
     if {check.problem for check in result.checks} == set(rubric.problems):
-        console.print(Text(f"Coming later, not counted: speed, {', '.join(rubric.public.coming)}.", style="dim"))
+        speed = [] if any(rubric.timed(check.id) for check in result.checks) else ["speed"]
+        console.print(Text(f"Coming later, not counted: {', '.join([*speed, *rubric.public.coming])}.", style="dim"))
 
 
 def _points(result: Result, problem: str) -> str:

@@ -1,12 +1,14 @@
 """What a speed is worth: the curve, points to the hundredth, the checks it needs, the floor. No GPU and no clock."""
 
 import doctest
+import io
 import math
 from decimal import Decimal
 from types import SimpleNamespace
 
 import pytest
 from pydantic import ValidationError
+from rich.console import Console
 
 from grader import units
 from grader.clock import curve
@@ -18,8 +20,10 @@ from grader.judge.servers import Servers
 from grader.judge.snapshot import Snapshot
 from grader.judge.verdict import Outcome, Verdict
 from grader.result import CheckResult, Clocks, Gpu, Result, Review, Speed
-from grader.rubric import ROOT, Rubric, Visibility
+from grader.rubric import ROOT, Baseline, Rubric, Visibility
 from grader.scoring import NEEDS, award, bound_review, rescored, settled, total, unmet
+from grader.summary import _show_speeds, show_result
+from grader.terminal import make_console
 from tests.staff.conftest import Silent
 from tests.staff.test_rubric import TIMED, read, result
 
@@ -305,3 +309,56 @@ def test_a_result_from_before_speeds_were_measured_can_be_read(tmp_path):
     found = result(*all_passed(rubric))
     assert '"speed":null' in found.model_dump_json(by_alias=True)
     assert Result.model_validate_json(found.model_dump_json(by_alias=True, exclude_none=True)) == found
+
+
+def shown(found: Result, rubric: Rubric) -> str:
+    """What a student sees on a terminal of 80 columns."""
+    console = Console(file=io.StringIO(), width=80)
+    show_result(found, rubric, console, staff=False)
+    return console.file.getvalue()
+
+
+def test_a_timed_function_has_its_time_its_points_its_ratio_and_what_full_points_take(tmp_path):
+    rubric = read(tmp_path, TIMED)
+    said = shown(rescored(result(*all_passed(rubric, check(rubric, "quick", measured=speed(0.5)))), rubric), rubric)
+    assert "speed  gelu.quick  2.00 ms, 0.25 of 0.50 points\n" in said
+    assert "0.50 of the speed of torch; full points take 1.00 (1.00 ms)\n" in said  # the baseline took 1 ms
+    assert "Hidden checks are graded by staff" in said
+    assert "Coming later, not counted: softmax." in said
+
+
+def test_a_speed_under_review_waits_for_a_person(tmp_path):
+    rubric = read(tmp_path, TIMED)
+    measured = speed(bound_s=2.1e-3)
+    timed = check(rubric, "quick", measured=measured, review=bound_review(measured))
+    said = shown(rescored(result(*all_passed(rubric, timed)), rubric), rubric)
+    assert "speed  gelu.quick  2.00 ms, waits for a person\n" in said
+    assert "review  gelu: faster than this GPU can be" in said
+    assert "0.50 points more, wait for a person to decide" in said
+
+
+def test_where_nothing_was_timed_speed_is_coming(tmp_path):
+    rubric = read(tmp_path, TIMED)
+    said = shown(rescored(result(*all_passed(rubric)), rubric), rubric)
+    assert "speed  " not in said
+    assert "3 of 3 public checks passed: 2.00 of 2.00 points" in said
+    assert "Coming later, not counted: speed, softmax." in said
+    assert "Hidden checks and speed are graded by staff" in said
+
+
+def test_speeds_fit_80_columns_and_a_plain_terminal():
+    rubric = Rubric.read()
+    slow = speed().model_copy(update={"time_s": 2.58e-4, "baseline_s": 1.29e-4, "baseline": Baseline.DEVICE_COPY})
+    checks = [
+        CheckResult(
+            id=f"{problem}.{name}", problem=problem, title="", visibility=Visibility.PUBLIC, verdict=Verdict.PASS,
+            **award(rubric, f"{problem}.{name}", Verdict.PASS, None, slow),
+        )
+        for problem, entry in rubric.problems.items() for name in entry.speed
+    ]  # fmt: skip
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    _show_speeds(checks, make_console(stream))
+    stream.seek(0)
+    lines = stream.read().splitlines()
+    assert (len(lines), max(map(len, lines)) <= 80) == (1 + 2 * len(checks), True)
+    assert all("258 us" in line for line in lines[1::2])

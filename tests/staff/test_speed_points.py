@@ -320,9 +320,10 @@ def shown(found: Result, rubric: Rubric) -> str:
 
 def test_a_timed_function_has_its_time_its_points_its_ratio_and_what_full_points_take(tmp_path):
     rubric = read(tmp_path, TIMED)
-    said = shown(rescored(result(*all_passed(rubric, check(rubric, "quick", measured=speed(0.5)))), rubric), rubric)
-    assert "speed  gelu.quick  2.00 ms, 0.25 of 0.50 points\n" in said
-    assert "0.50 of the speed of torch; full points take 1.00 (1.00 ms)\n" in said  # the baseline took 1 ms
+    timed = check(rubric, "quick", measured=speed(1.5, "GPU A 80GB"))  # no points at 0.75, all at 2
+    said = shown(rescored(result(*all_passed(rubric, timed)), rubric), rubric)
+    assert "speed  gelu.quick  2.00 ms, 0.35 of 0.50 points\n" in said
+    assert "1.50 of the speed of torch; full points take 2.00 (1.50 ms)\n" in said  # the baseline took 3 ms
     assert "Hidden checks are graded by staff" in said
     assert "Coming later, not counted: softmax." in said
 

@@ -28,7 +28,7 @@ from grader.rubric_files import (
     read_files,
 )
 
-__all__ = ["CHECKS", "LIMIT_S", "ROOT", "Baseline", "Rubric", "RubricError", "Visibility"]
+__all__ = ["CHECKS", "LIMIT_S", "ROOT", "Baseline", "Part", "Rubric", "RubricError", "Visibility"]
 
 
 class Rubric:
@@ -64,12 +64,16 @@ class Rubric:
             return self.problems[problem].checks
         return self.hidden.problems.get(problem, {})
 
+    def part(self, problem: str, part: Part) -> Mapping[str, CheckEntry]:
+        """The checks of one part of a problem's points: public, hidden, or timed."""
+        return self.problems[problem].speed if part == "speed" else self.checks(problem, part)
+
     def entry(self, check: str) -> CheckEntry | None:
         """The entry of `problem.check`, public, hidden or timed."""
         problem, _, name = check.partition(".")
         if problem not in self.problems:
             return None
-        parts = (*(self.checks(problem, visibility) for visibility in Visibility), self.problems[problem].speed)
+        parts = [self.part(problem, part) for part in PARTS]
         return next((part[name] for part in parts if name in part), None)
 
     def timed(self, check: str) -> SpeedEntry | None:
@@ -94,7 +98,7 @@ class Rubric:
 
     def _split(self, problem: str, part: Part) -> dict[str, Decimal]:
         """Hundredths by weight; what is left over goes to the largest remainders, so that the sum is exact."""
-        checks = self.problems[problem].speed if part == "speed" else self.checks(problem, part)
+        checks = self.part(problem, part)
         hundredths = int(self.public.share_of(problem, part) * 100)
         weights = sum(entry.counted_weight for entry in checks.values()) or 1
         parts = {name: divmod(hundredths * entry.counted_weight, weights) for name, entry in checks.items()}

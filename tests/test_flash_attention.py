@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from grader.clock import works
 from grader.judge.cases import Heads, Input, constant, drifting, every_other, expanded, normal, permuted, row_pitch
 from grader.judge.causes import ORDER_DEPENDENT, OTHER_STREAM
 from grader.judge.compare import assert_allowed, assert_footprint, assert_matches, assert_raises
@@ -556,3 +557,15 @@ def test_fewer_key_heads(submission, draw, case):
     assert_matches(o, reference.output(q, k, v, **case.options))
     for result, expected in zip(got, reference.gradients(do, q, k, v, **case.options), strict=True):
         assert_matches(result, expected)
+
+
+@pytest.mark.needs_gpu("speed is measured there", gib=70)
+def test_speed_forward(clock):
+    """flash_attention_forward: the time of 64 causal heads of 4096 x 128, beside that of PyTorch's flash kernel."""
+    clock.time(works.attention_forward(64, 4096, 128, True))
+
+
+@pytest.mark.needs_gpu("speed is measured there", gib=70)
+def test_speed_backward(clock):
+    """flash_attention_backward: the time of 64 causal heads of 4096 x 128, beside that of PyTorch's flash kernel."""
+    clock.time(works.attention_backward(64, 4096, 128, True))

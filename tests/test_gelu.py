@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from grader.clock import works
 from grader.judge.cases import Input, every_other, expanded, normal, permuted, row_pitch, shifted, uniform
 from grader.judge.causes import ANSWER_OVERWRITTEN, ORDER_DEPENDENT, OTHER_STREAM
 from grader.judge.compare import assert_allowed, assert_matches, assert_raises
@@ -125,3 +126,9 @@ def test_current_stream(submission, draw):
     right = reference.gelu(x)
     assert_matches(submission.gelu(x), right)
     assert_matches(submission.gelu.on_own_stream(x), right, cause=OTHER_STREAM)
+
+
+@pytest.mark.needs_gpu("speed is measured there", gib=70)
+def test_speed_bfloat16(clock):
+    """gelu: the time of 2^29 bfloat16 numbers, beside that of copying them."""
+    clock.time(works.gelu(1 << 29))

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from grader.clock import works
 from grader.judge.cases import (
     Input,
     Matrices,
@@ -242,3 +243,15 @@ def test_current_stream(submission, draw):
     right = reference.matmul(a, b)
     assert_matches(submission.matmul(a, b), right)
     assert_matches(submission.matmul.on_own_stream(a, b), right, cause=OTHER_STREAM)
+
+
+@pytest.mark.needs_gpu("speed is measured there", gib=70)
+def test_speed_bfloat16(clock):
+    """matmul: the time of an 8192 x 8192 x 8192 product in bfloat16, beside that of cuBLAS."""
+    clock.time(works.matmul(8192, 8192, 8192))
+
+
+@pytest.mark.needs_gpu("speed is measured there", gib=70)
+def test_speed_float32(clock):
+    """matmul: the time of a 4096 x 4096 x 4096 product in float32, beside that of cuBLAS."""
+    clock.time(works.matmul(4096, 4096, 4096, torch.float32))

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from grader.clock import works
 from grader.judge.cases import Input, Values, every_other, expanded, normal, permuted, row_pitch, shifted, uniform
 from grader.judge.causes import ANSWER_OVERWRITTEN, ORDER_DEPENDENT, OTHER_STREAM
 from grader.judge.compare import assert_allowed, assert_matches, assert_raises
@@ -240,3 +241,15 @@ def test_current_stream(submission, draw):
     right = reference.softmax(x)
     assert_matches(submission.softmax(x), right)
     assert_matches(submission.softmax.on_own_stream(x), right, cause=OTHER_STREAM)
+
+
+@pytest.mark.needs_gpu("speed is measured there", gib=70)
+def test_speed_forward(clock):
+    """softmax: the time of 65,536 rows of 8192 bfloat16 numbers, beside that of copying them."""
+    clock.time(works.softmax(65_536, 8192))
+
+
+@pytest.mark.needs_gpu("speed is measured there", gib=70)
+def test_speed_backward(clock):
+    """softmax, there and back: the time of 65,536 rows of 8192 bfloat16 numbers, beside that of as many bytes."""
+    clock.time(works.softmax_step(65_536, 8192))

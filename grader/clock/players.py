@@ -71,11 +71,10 @@ class Player:
             raise self.child.malformed(str(error)) from None
         return self.last
 
-    def close(self) -> None:
-        """End the child, and give its memory back."""
+    def leave(self) -> None:
+        """Give back what was mapped of its memory."""
         self.last = []
         self.theirs.close()
-        self.child.end()
 
     def _answer(self, work: Work, places: Sequence[replies.Placed]) -> list[torch.Tensor]:
         found = []

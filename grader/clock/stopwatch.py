@@ -18,7 +18,7 @@ import torch
 
 from grader.clock.line import Sample
 from grader.clock.memory import Block
-from grader.clock.players import Player, freeze, release
+from grader.clock.players import Player, freeze, frozen, release
 from grader.clock.works import Work
 from grader.judge.tolerance import Tolerance
 from grader.judge.verdict import Outcome, Verdict
@@ -29,7 +29,8 @@ LATE_ROWS = 4  # of the first argument, written when everything else has been
 CHECKED_ROWS = 64  # of each answer, compared after the sample
 TWICE = 2.0
 GAP_S = 0.001  # between the last kernel of the judge and the clock's start: two contexts take turns in some of it
-MOST_SETS, SETS_BYTES = 48, 24 << 30
+MOST_SETS, LEAST_SETS = 48, 12
+SHARE_OF_MEMORY = 1 / 6  # for sets; answers of two runners take as much each
 RANDOM = random.SystemRandom()
 
 
@@ -48,7 +49,8 @@ class Stopwatch:
     def __init__(self, work: Work, device: Device = "cuda") -> None:
         self.work, self.device = work, device
         each = sum(spec.nbytes for spec in work.inputs)
-        self.sets = [Block(work.inputs) for _ in range(max(4, min(MOST_SETS, SETS_BYTES // each)))]
+        room = torch.cuda.mem_get_info()[1] * SHARE_OF_MEMORY if device == "cuda" else LEAST_SETS * each
+        self.sets = [Block(work.inputs) for _ in range(max(LEAST_SETS, min(MOST_SETS, int(room / each))))]
         self.private = Block(work.inputs)  # what a set was filled with, made once more: the runner can write to sets
         self.generator = torch.Generator(device)
         shape, dtype = work.inputs[0].shape, work.inputs[0].dtype
@@ -67,11 +69,15 @@ class Stopwatch:
         for block in [*self.sets, self.private]:
             block.free()
 
-    def sample(self, player: Player, calls: int, checked: bool) -> Sample:
-        """One sample of so many calls, on sets in random order.
+    def sample(self, player: Player, calls: int, checked: bool, still: Sequence[int] = ()) -> Sample:
+        """One sample of so many calls, on sets in random order. What the servers in `still` run is stopped meanwhile.
 
         Raises `Outcome` where the runner fails or answers in another form, and if `checked`, for a wrong answer.
         """
+        with frozen(still):
+            return self._sample(player, calls, checked)
+
+    def _sample(self, player: Player, calls: int, checked: bool) -> Sample:
         order = RANDOM.sample(range(len(self.sets)), calls)
         seeds = {number: RANDOM.getrandbits(62) for number in order}
         places = {number: self._place_of_input() for number in order}

@@ -1,6 +1,6 @@
 """The judge as a pytest plugin: fixtures for checks, and verdicts instead of tracebacks.
 
-A check is a test function that takes `submission`, or `ranks` of it, in `tests/test_PROBLEM.py` or
+A check is a test function that takes `submission`, or `ranks` of it, or a `clock` for it, in `tests/test_PROBLEM.py` or
 `grader/hidden/test_PROBLEM.py`. Its cases run in one child of the runner, or one for each rank. `pytest
 tests/test_softmax.py` checks the package that the ini option `submission` names; `--here` runs it in pytest's own
 process, for breakpoints and prints.
@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -35,6 +35,10 @@ from grader.judge.verdict import Outcome, Verdict
 from grader.result import Speed
 from grader.rubric import LIMIT_S, Rubric, Visibility
 from grader.sandbox.levels import Device
+from grader.scoring import unmet_outcome
+
+if TYPE_CHECKING:
+    from grader.clock.timer import Clock  # it asks NVIDIA's library, which is there on Linux only
 
 HERE = "--here: your code runs in this process, unguarded, for breakpoints and prints. Nothing below is a verdict."
 JUDGE_TIMEOUT_S = 300.0  # beyond a check's own limit: starting the runner, and our own comparison
@@ -78,6 +82,7 @@ class Judge:
     options: str = ""  # of the command, to be given again when a check is replayed
     seeds: dict[str, int] = field(default_factory=dict)
     timeouts: dict[str, Outcome] = field(default_factory=dict)  # by check
+    failed: set[str] = field(default_factory=set)  # checks of which a case did not pass
     waited_s: float = 0.0  # for replies of the submission
 
     @property
@@ -134,11 +139,12 @@ class CaseResult:
         return self.outcome.verdict if self.outcome else Verdict.PASS
 
 
-CHECKED = {"submission", "ranks"}  # fixtures: a test that takes one of them is a check
+CHECKED = {"submission", "ranks", "clock"}  # fixtures: a test that takes one of them is a check
 JUDGE = pytest.StashKey[Judge]()
 OUTCOME = pytest.StashKey[Outcome]()
 OWN_JUDGE = pytest.StashKey[bool]()
 CURRENT = pytest.StashKey[tuple[str, CheckProcess]]()
+CLOCK = pytest.StashKey["Clock"]()
 KEPT = pytest.StashKey[list[RunnerChild]]()  # on a GPU, the children for the problem's next check
 
 
@@ -275,7 +281,7 @@ def pytest_runtest_makereport(
         return report
     if call.when == "setup" and call.excinfo is None:
         return report
-    report.grader_case = CaseResult(  # type: ignore[attr-defined]
+    case = CaseResult(
         check,
         title_of(item),
         visibility_of(item),
@@ -284,8 +290,33 @@ def pytest_runtest_makereport(
         call.duration,
         _advice(item),
         _borrowed(item),
+        timed.speed if (timed := item.stash.get(CLOCK, None)) else None,
     )
+    if case.outcome and case.verdict.scored:
+        item.config.stash[JUDGE].failed.add(check)
+    report.grader_case = case  # type: ignore[attr-defined]
     return report
+
+
+@pytest.fixture
+def clock(request: pytest.FixtureRequest) -> Clock:
+    """The judge's clock, for one function on a GPU: `clock.time(work)`."""
+    judge, check = request.config.stash[JUDGE], check_of(request.node)
+    assert check
+    if judge.here:
+        pytest.skip("speed is measured from outside: leave out --here")
+    if not judge.servers.shares_memory:
+        pytest.skip("needs CUDA IPC between two processes, which does not work here: speed cannot be measured")
+    from grader.clock.timer import Clock
+
+    entry, problem = judge.rubric.timed(check), check.partition(".")[0]
+    assert entry
+    needed = [f"{problem}.{name}" for name in entry.needed(judge.rubric.problems[problem].checks)]
+    if lacking := [name for name in needed if name in judge.failed]:
+        request.node.stash[OUTCOME] = unmet_outcome(lacking)
+        pytest.fail(str(request.node.stash[OUTCOME]), pytrace=False)
+    found = request.node.stash[CLOCK] = Clock(_process(request), judge.servers, entry)
+    return found
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from grader.judge.conclude import conclude, verdict_of
 from grader.judge.output import clean
 from grader.judge.plugin import JUDGE, CaseResult, Judge, check_of, title_of, visibility_of
 from grader.judge.verdict import Verdict
-from grader.rubric import CHECKS, ROOT, Rubric, Visibility
+from grader.rubric import CHECKS, ROOT, Part, Rubric, Visibility
 from grader.scoring import settled, total
 
 
@@ -90,19 +90,19 @@ class Recorder:
 
 @dataclass(frozen=True)
 class Selection:
-    """Which checks to run: whole problems, or single checks as `problem.check`."""
+    """Which checks to run: whole problems, or single checks as `problem.check`; timed ones where they are asked for."""
 
     names: tuple[str, ...]
     hidden: bool
 
     def checks(self, rubric: Rubric) -> list[str]:
-        """Their full names, public ones first."""
-        visibilities = [Visibility.PUBLIC, *([Visibility.HIDDEN] if self.hidden else [])]
+        """Their full names: public ones first, then timed ones, whose answers were checked by then."""
+        parts: list[Part] = [Visibility.PUBLIC, "speed", *([Visibility.HIDDEN] if self.hidden else [])]
         return [
             f"{problem}.{name}"
-            for visibility in visibilities
+            for part in parts
             for problem in rubric.problems
-            for name in rubric.checks(problem, visibility)
+            for name in rubric.part(problem, part)
             if not self.names or problem in self.names or f"{problem}.{name}" in self.names
         ]
 
@@ -201,7 +201,7 @@ def _nodes(rubric: Rubric, checks: Sequence[str]) -> list[str]:
     nodes = []
     for check in checks:
         problem, _, name = check.partition(".")
-        hidden = name not in rubric.checks(problem, Visibility.PUBLIC)
+        hidden = name in rubric.checks(problem, Visibility.HIDDEN)
         folder = CHECKS[Visibility.HIDDEN if hidden else Visibility.PUBLIC]
         nodes.append(f"{folder / f'test_{problem}.py'}::test_{name}")
     return nodes

@@ -42,6 +42,8 @@ class Servers:
         self.used_before: int | None = None  # bytes of the GPU's memory that others use, before the first server
         self.unreturned_bytes = 0  # of the GPU's memory, some time after the last server has ended
         self._server: Runner | None = None
+        self._own: RunnerServer | None = None
+        self._in_judge = False
         self._probed = False
 
     @classmethod
@@ -70,6 +72,21 @@ class Servers:
                 self._server = RunnerServer(self.device, self.sandbox, uuids)
         return self._server
 
+    def own(self) -> RunnerServer:
+        """A server for the judge's own code, on the same GPU: unconfined, and trusted."""
+        if self._own is None or not self._own.sound:
+            self._own = RunnerServer(self.device, Unconfined(), [gpu.uuid for gpu in self.gpus])
+        return self._own
+
+    def start_in_judge(self) -> None:
+        """Let this process use the GPU. What that takes of its memory is not the submission's."""
+        if not self._in_judge:
+            import torch
+
+            before = self._used_bytes() or 0
+            torch.zeros(1, device=self.device)
+            self._in_judge, self.used_before = True, (self.used_before or 0) + (self._used_bytes() or 0) - before
+
     def ready(self) -> Runner:
         """The living server, once a kernel of our own has run on it. Raises `RunnerBroken`."""
         server = self.start()
@@ -81,6 +98,9 @@ class Servers:
 
     def close(self) -> None:
         """End the server, and wait until a GPU has its memory back; `unreturned_bytes` tells what is missing then."""
+        if self._own:
+            self._own.close()
+            self._own = None
         if self._server is None:
             return
         self._server.close()

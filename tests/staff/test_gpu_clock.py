@@ -67,8 +67,9 @@ def measured(confined: Servers, own: Servers, tmp_path: Path) -> Callable[[str],
                     len(watch.sets), RANDOM.randint,
                 )  # fmt: skip
             finally:
-                theirs.close()
-                baseline.close()
+                for one in (theirs, baseline):
+                    one.leave()
+                    one.child.end()
 
     return run
 

@@ -1,0 +1,148 @@
+"""What timed checks say: `clock.time(work)` measures a function of the submission's beside its baseline."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+import torch
+
+from grader.clock.line import Sample
+from grader.clock.measure import Measured, measure
+from grader.clock.players import BASELINES, Player
+from grader.clock.stopwatch import RANDOM, Stopwatch, stopwatch
+from grader.clock.works import Work
+from grader.judge.child import RunnerChild
+from grader.judge.replies import Loaded
+from grader.judge.server import RunnerBroken
+from grader.judge.servers import Servers
+from grader.judge.submission import CheckProcess
+from grader.judge.verdict import Outcome, Verdict
+from grader.result import Clocks, Gpu, Speed
+from grader.rubric_files import SpeedEntry
+from grader.sandbox.gpu import GpuState, ManagedGpu
+
+WARM_LIMIT_S = 300.0  # for the first calls: kernels are compiled and tuned
+LOAD_LIMIT_S = 60.0
+
+
+@dataclass
+class Clock:
+    """The judge's clock for one timed check."""
+
+    process: CheckProcess
+    servers: Servers
+    entry: SpeedEntry
+    speed: Speed | None = None  # once it is measured
+    states: list[GpuState] = field(default_factory=list)  # of the GPU, after each sample of the submission's
+
+    def time(self, work: Work) -> None:
+        """Measure. Raises `Outcome`: for a wrong answer, a time that cannot be relied on, and what calls raise."""
+        self.process.require(work.function)
+        with ExitStack() as stack:
+            stack.callback(torch.cuda.empty_cache)
+            self.servers.start_in_judge()
+            watch = stack.enter_context(stopwatch(work))
+            theirs = stack.enter_context(self._submission(work))
+            baseline = stack.enter_context(self._baseline(work))
+            measured = self._measure(watch, theirs, baseline)
+        self.speed = self._speed(work, measured)
+
+    def _measure(self, watch: Stopwatch, theirs: Player, baseline: Player) -> Measured:
+        for player in (theirs, baseline):
+            player.prepare(watch.work, watch.sets)
+            player.limit_s, limit_s = WARM_LIMIT_S, player.limit_s
+            watch.sample(player, len(watch.sets), checked=player is theirs)
+            player.limit_s = limit_s
+        gpu = self._managed()
+        server = theirs.child.server.leader
+
+        def of_submission(calls: int) -> Sample:
+            sample = watch.sample(theirs, calls, checked=True)
+            self.states.append(gpu.state())
+            return sample
+
+        def of_baseline(calls: int) -> Sample:
+            return watch.sample(baseline, calls, checked=False, still=[server])
+
+        return settled(measure(of_submission, of_baseline, len(watch.sets), RANDOM.randint), watch.work.function)
+
+    @contextmanager
+    def _submission(self, work: Work) -> Iterator[Player]:
+        assert self.process.child
+        player = Player(self.process.child, work.function, work.options)
+        try:
+            yield player
+        finally:
+            player.leave()
+
+    @contextmanager
+    def _baseline(self, work: Work) -> Iterator[Player]:
+        opponent = work.opponent(self.entry.baseline.value)
+        child = RunnerChild(self.servers.own())
+        player = Player(child, opponent.function, opponent.options, opponent.differentiates)
+        try:
+            message: dict[str, object] = {"verb": "load", "folder": str(BASELINES), "module": BASELINES.name}
+            reply, _ = child.request(message, (), LOAD_LIMIT_S, LOAD_LIMIT_S)
+            if not isinstance(reply, Loaded):
+                raise RunnerBroken(f"the baselines cannot be loaded: {reply}")
+            yield player
+        finally:
+            player.leave()
+            child.end()
+
+    def _speed(self, work: Work, measured: Measured) -> Speed:
+        gpu, seen = self.servers.gpu, self._managed()
+        assert gpu
+        return Speed(
+            function=work.function, time_s=measured.theirs.time_s, iqr_s=measured.theirs.iqr_s,
+            samples=measured.theirs.samples, refusals=len(measured.theirs.refusals), baseline=self.entry.baseline,
+            baseline_s=measured.baseline.time_s, ratio=measured.ratio, bound_s=floor_s(work, seen),
+            threshold=self.entry.threshold_on(gpu.name), gpu=summary(gpu.name, self.states),
+        )  # fmt: skip
+
+    def _managed(self) -> ManagedGpu:
+        assert self.servers.gpu
+        return ManagedGpu(self.servers.gpu.uuid)
+
+
+def settled(measured: Measured, function: str) -> Measured:
+    """The same. Raises `Outcome` where its times do not count: ours if the baseline's do not, either."""
+    if measured.moved or measured.baseline.doubt:
+        why = measured.baseline.doubt or "the baseline's own time moved by more than 2 %, twice"
+        raise Outcome(Verdict.GRADER_ERROR, f"the GPU does not work evenly: {why}")
+    if measured.theirs.doubt:
+        raise Outcome(
+            Verdict.FAIL, f"the time of {function} is not reproducible: {measured.theirs.doubt}",
+            "a copy's time was, in the same minute and by the same protocol",
+            "let each call do its own work, all of it, and nothing else: no sleep, no thread, no other call's answer",
+            cause="not_reproducible",
+        )  # fmt: skip
+    return measured
+
+
+def floor_s(work: Work, gpu: ManagedGpu) -> float | None:
+    """Seconds that this GPU needs for the work at least; None where its rate is not known."""
+    rate, half = gpu.half_rate(), work.inputs[0].dtype is not torch.float32
+    if work.operations and half and rate is None:
+        return None
+    of_operations = work.operations / rate if rate and half else 0.0
+    return max(work.moved_bytes / gpu.bandwidth(), of_operations)
+
+
+def summary(name: str, states: Sequence[GpuState]) -> Gpu:
+    """How a GPU was while it worked."""
+    clocks = sorted(float(state.sm_mhz) for state in states)
+    return Gpu(
+        name=name,
+        clocks_mhz=Clocks(min=clocks[0], median=statistics.median(clocks), max=clocks[-1]),
+        power_w=_median(states, lambda state: state.power_w),
+        temperature_c=_median(states, lambda state: float(state.temperature_c)),
+        throttle=tuple(dict.fromkeys(reason for state in states for reason in state.throttles)),
+    )
+
+
+def _median(states: Sequence[GpuState], value: Callable[[GpuState], float]) -> float:
+    return statistics.median(map(value, states))

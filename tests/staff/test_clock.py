@@ -1,6 +1,7 @@
 """The clock's arithmetic, with simulated runners: what is honest is measured, and what is not is refused."""
 
 import ctypes
+import importlib
 import json
 import random
 import re
@@ -15,13 +16,16 @@ import torch
 from grader.clock import memory as memory_module
 from grader.clock import stopwatch as stopwatch_module
 from grader.clock import works
-from grader.clock.line import Honest, Line, Sample, has_moved, timing
-from grader.clock.measure import SAMPLES, Sizes, measure
+from grader.clock.line import Honest, Line, Sample, Timing, has_moved, timing
+from grader.clock.measure import SAMPLES, Measured, Sizes, measure
 from grader.clock.memory import Spec, extent
 from grader.clock.players import Player
+from grader.clock.timer import floor_s, settled, summary
 from grader.judge.replies import PlaceEntry, parse
 from grader.judge.verdict import Outcome, Verdict
+from grader.rubric import Rubric
 from grader.runner.protocol import Malformed
+from grader.sandbox.gpu import GpuState
 from grader.sandbox.levels import RUNNER_FOLDER
 
 with pytest.MonkeyPatch.context() as patch:  # the runner's files import each other by their plain names
@@ -409,3 +413,97 @@ def off_by_a_little(function: Callable[..., Any], output: int) -> Callable[..., 
         return tuple(one * 1.01 if number == output else one for number, one in enumerate(answer))
 
     return off
+
+
+# What is made of it
+
+
+def fine(call_s: float, doubt: str = "") -> Timing:
+    return Timing(call_s, 0.0, CONSTANT_S, SAMPLES, (), doubt)
+
+
+@pytest.mark.parametrize(
+    ("measured", "verdict"),
+    [
+        (Measured(fine(1e-3, "it sleeps"), fine(1e-3), moved=False), Verdict.FAIL),
+        (Measured(fine(1e-3, "it sleeps"), fine(1e-3), moved=True), Verdict.GRADER_ERROR),
+        (Measured(fine(1e-3), fine(1e-3), moved=True), Verdict.GRADER_ERROR),
+        (Measured(fine(1e-3, "it sleeps"), fine(1e-3, "it is busy"), moved=False), Verdict.GRADER_ERROR),
+    ],
+)
+def test_a_time_that_does_not_settle_is_the_submissions_fault_only_where_the_baselines_did(measured, verdict):
+    with pytest.raises(Outcome) as raised:
+        settled(measured, "gelu")
+    assert raised.value.verdict is verdict
+
+
+def test_a_time_that_settles_stands():
+    measured = Measured(fine(2e-3), fine(1e-3), moved=False)
+    assert settled(measured, "gelu").ratio == 0.5
+
+
+BIG = SimpleNamespace(bandwidth=lambda: 4e12, half_rate=lambda: 1e15)
+UNKNOWN = SimpleNamespace(bandwidth=lambda: 1e12, half_rate=lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("work", "gpu", "seconds"),
+    [
+        (works.gelu(1 << 29), BIG, 2 * 2 * 2**29 / 4e12),
+        (works.gelu(1 << 29), UNKNOWN, 2 * 2 * 2**29 / 1e12),
+        (works.matmul(8192, 8192, 8192), BIG, 2 * 8192**3 / 1e15),
+        (works.matmul(8192, 8192, 8192), UNKNOWN, None),
+        (works.matmul(64, 64, 64, torch.float32), UNKNOWN, 3 * 64 * 64 * 4 / 1e12),
+        (works.attention_forward(64, 4096, 128, False), BIG, 4 * 64 * 4096**2 * 128 / 1e15),
+        (works.attention_forward(64, 4096, 128, True), BIG, 2 * 64 * 4096**2 * 128 / 1e15),
+    ],
+)
+def test_no_gpu_is_faster_than_its_memory_and_its_tensor_cores(work, gpu, seconds):
+    assert floor_s(work, gpu) == (None if seconds is None else pytest.approx(seconds))
+
+
+def test_a_gpu_is_summed_up_by_its_clocks_and_all_that_slowed_it_down():
+    states = [
+        GpuState(1980, 300.0, 40, ()),
+        GpuState(1500, 690.0, 60, ("power",)),
+        GpuState(1470, 700.0, 61, ("power", "temperature")),
+    ]
+    found = summary("a GPU", states)
+    assert (found.clocks_mhz.min, found.clocks_mhz.median, found.clocks_mhz.max) == (1470, 1500, 1980)
+    assert (found.power_w, found.temperature_c) == (690.0, 60)
+    assert found.throttle == ("power", "temperature")
+
+
+@pytest.mark.parametrize(
+    ("work", "baseline", "function", "options"),
+    [
+        (works.softmax(96, 40), "device_copy", "device_copy", {"halves": 2}),
+        (works.softmax_step(96, 40), "device_copy", "device_copy", {"halves": 5}),
+        (works.matmul(64, 48, 32), "cublas", "matmul", {}),
+        (works.attention_forward(2, 64, 16, True), "sdpa_flash", "attention_forward", {"is_causal": True}),
+    ],
+)
+def test_a_baseline_does_the_same_work_or_moves_as_many_bytes(work, baseline, function, options):
+    opponent = work.opponent(baseline)
+    assert (opponent.function, dict(opponent.options)) == (function, options)
+    assert opponent.differentiates == (baseline != "device_copy")
+
+
+def test_a_baseline_that_a_work_has_not_is_refused():
+    with pytest.raises(ValueError, match="no baseline cublas for softmax"):
+        works.softmax(96, 40).opponent("cublas")
+
+
+def test_every_timed_check_of_the_rubric_has_its_baseline(monkeypatch):
+    """Each check is called with a clock that only looks at the work."""
+    rubric = Rubric.read()
+    for problem, entry in rubric.problems.items():
+        module = importlib.import_module(f"tests.test_{problem}") if entry.speed else None
+        for name, timed in entry.speed.items():
+            seen: list[works.Work] = []
+            getattr(module, f"test_{name}")(SimpleNamespace(time=seen.append))
+            [work] = seen
+            assert (work.problem, work.function) == (problem, timed.function)
+            assert work.opponent(timed.baseline.value)
+            half = work.inputs[0].dtype is not torch.float32
+            assert floor_s(work, BIG) > 0.25e-3 or not half, "too short to be timed on a large GPU"

@@ -15,11 +15,16 @@ from grader.clock.players import BASELINES, Player
 from grader.clock.stopwatch import RANDOM, stopwatch
 from grader.doctor import Machine, uses_gpu
 from grader.judge.child import RunnerChild
+from grader.judge.plugin import Judge
+from grader.judge.run import Selection, run_checks
 from grader.judge.servers import Servers
 from grader.judge.spawned import Runner
-from grader.judge.verdict import Outcome
+from grader.judge.verdict import Outcome, Verdict
+from grader.result import CheckResult
+from grader.rubric import Rubric
+from grader.scoring import part_of
 
-from .conftest import ROOT, submitted
+from .conftest import ROOT, Silent, submitted
 
 pytestmark = [
     pytest.mark.gpu,
@@ -132,3 +137,37 @@ def test_an_unusual_right_function_keeps_its_time(measured, right):
     found = measured(right)
     assert not found.theirs.doubt
     assert found.ratio > 0.3  # a graph copies its argument in and its answer out: a third of a copy's speed
+
+
+WRONG = "import torch\n\n\ndef gelu(x):\n    return torch.zeros_like(x)\n"
+
+
+@pytest.fixture
+def gelu(confined: Servers, tmp_path: Path) -> Callable[[str], dict[str, CheckResult]]:
+    """Grade two checks of a gelu, one of them timed: by id."""
+
+    def grade(source: str) -> dict[str, CheckResult]:
+        (tmp_path / "gelu.py").write_text(source)
+        rubric = Rubric.read()
+        with submitted(confined, tmp_path) as snapshot:
+            checks = Selection(("gelu.layouts", "gelu.speed_bfloat16"), hidden=False).checks(rubric)
+            found = run_checks(Judge(snapshot, confined, rubric), checks, Silent(), "gelu").checks
+        return {check.id: check for check in found}
+
+    return grade
+
+
+def test_a_timed_check_records_what_it_saw_and_gives_points_by_it(gelu):
+    found = gelu((ROOT / "solutions" / "gelu.py").read_text())["gelu.speed_bfloat16"]
+    assert found.verdict is Verdict.PASS, found.message
+    assert found.speed
+    assert found.speed.ratio == pytest.approx(found.speed.baseline_s / found.speed.time_s)
+    assert found.score == part_of(found.max, found.speed)
+    assert found.speed.bound_s
+    assert 0.5 * found.speed.time_s < found.speed.bound_s < found.speed.time_s
+
+
+def test_a_function_that_is_wrong_is_not_timed(gelu):
+    found = gelu(WRONG)["gelu.speed_bfloat16"]
+    assert (found.verdict, found.speed) == (Verdict.FAIL, None)
+    assert "speed counts once these checks pass in the same run: gelu.layouts" in found.message

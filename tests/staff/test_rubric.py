@@ -55,7 +55,9 @@ def read(tmp_path, public: str = PUBLIC, hidden: str | None = HIDDEN) -> Rubric:
     if hidden is not None:
         (folder / "hidden.yaml").write_text(hidden)
     (folder / "handout.md").write_text("# Handout\n\n## GeLU\n\n### Deeper\n")
-    (folder / "test_gelu.py").write_text("".join(f"def test_{name}(submission): ...\n" for name in (*"abcde", "quick", "slow")))
+    (folder / "test_gelu.py").write_text(
+        "".join(f"def test_{name}(submission): ...\n" for name in (*"abcde", "quick", "slow"))
+    )
     folders = {Visibility.PUBLIC: folder, Visibility.HIDDEN: folder}
     return Rubric.read(folder / "rubric.yaml", folder / "hidden.yaml", folders, folder / "handout.md")
 

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 MOST_RESIDUAL = 0.06  # of a sample's time, off the line
 MOST_CONSTANT_S = 500e-6  # between the two lines' constants: a copy has 710, kernels with three launches 1030 µs
 MOST_SECOND = 2.0  # times the own runner's slow samples, for the second reading
-MOST_REFILL = 1.5  # times the own runner's refill
+MOST_REFILL, MOST_REFILLS = 1.3, 1.03  # times the own runner's refill: of one sample, and in the middle of all
 SLOW = 0.95  # the quantile that counts as a slow sample
-MOST_REFUSED = 0.25  # of the samples: then the time is not reproducible
+MOST_REFUSED = 1 / 3  # of the samples: then the time is not reproducible
+EARLY = "the GPU worked before the calls began"
 MOST_MOVED = 0.02  # between the halves of the baseline's samples
 
 
@@ -30,7 +31,7 @@ class Sample:
     calls: int
     seconds: float  # from the release to the reply
     second_s: float  # from the reply to the copies of 64 slices
-    refill_s: float  # for one set of arguments
+    refill_s: float  # for the arguments of all its calls
 
 
 @dataclass(frozen=True)
@@ -77,15 +78,19 @@ class Honest:
 
     constant_s: float
     second_s: float  # of a slow sample
-    refill_s: float
+    refill: Line  # over the number of calls
 
     @classmethod
     def of(cls, samples: Sequence[Sample]) -> Honest:
         return cls(
             constant_s=Line.through(samples).constant_s,
             second_s=_quantile([sample.second_s for sample in samples], SLOW),
-            refill_s=statistics.median(sample.refill_s for sample in samples),
+            refill=Line.through([Sample(sample.calls, sample.refill_s, 0.0, 0.0) for sample in samples]),
         )
+
+    def refills(self, sample: Sample) -> float:
+        """How many times as long as the own runner's a sample's refill took."""
+        return sample.refill_s / (self.refill.constant_s + self.refill.slope_s * sample.calls)
 
 
 def timing(samples: Sequence[Sample], honest: Honest) -> Timing:
@@ -97,6 +102,9 @@ def timing(samples: Sequence[Sample], honest: Honest) -> Timing:
     if len(refusals) > MOST_REFUSED * len(samples) or not all(_ends(kept, _middle(samples))):
         return _doubted(line, refusals, f"{len(refusals)} of {len(samples)} samples were refused: {_most(refusals)}")
     line = Line.through(kept)
+    early = statistics.median(map(honest.refills, kept))
+    if early > MOST_REFILLS:
+        return _doubted(line, refusals, f"{EARLY}: new arguments took {early - 1:.0%} longer to write")
     moved = line.constant_s - honest.constant_s
     if abs(moved) > MOST_CONSTANT_S:
         direction = "more" if moved > 0 else "less"
@@ -116,8 +124,8 @@ def _refusal(sample: Sample, line: Line, honest: Honest) -> str:
     """Why a sample does not count; empty if it does."""
     if sample.second_s > MOST_SECOND * honest.second_s:
         return "the GPU still worked when the answer was said to be there"
-    if sample.refill_s > MOST_REFILL * honest.refill_s:
-        return "the GPU worked before the calls began"
+    if honest.refills(sample) > MOST_REFILL:
+        return EARLY
     if line.residual(sample) > MOST_RESIDUAL:
         return "calls take other times in small samples than in large ones, or from sample to sample"
     return ""

@@ -1,9 +1,9 @@
 """The judge's clock: samples of calls on fresh arguments, whose answers are looked at.
 
-For each sample the runner's processes are stopped while its arguments are filled and its old answers are made NaN; the
-last rows are written at the very end. The clock starts, the processes go on, and it is read when the reply arrives. 64
-slices of answers are copied out at once after that, and the clock is read again: that cannot be later than it is for a
-runner that was done when it said so. Then rows of every answer are compared with what is right.
+For each sample the runner's processes are stopped while its arguments are filled from private originals and its old
+answers are made NaN; the last rows are written at the very end. The clock starts, the processes go on, and it is read
+when the reply arrives. 64 slices of answers are copied out at once after that, and the clock is read again: that cannot
+be later than it is for a runner that was done when it said so. Then rows of every answer are compared with what is right.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CHECKED_ROWS = 64  # of each answer, compared after the sample
 TWICE = 2.0
 GAP_S = 0.001  # between the last kernel of the judge and the clock's start: two contexts take turns in some of it
 MOST_SETS, LEAST_SETS = 48, 12
-SHARE_OF_MEMORY = 1 / 6  # for sets; answers of two runners take as much each
+SHARE_OF_MEMORY = 1 / 6  # for sets; what they are filled with, and the answers of two runners, take as much each
 RANDOM = random.SystemRandom()
 
 
@@ -51,8 +51,11 @@ class Stopwatch:
         each = sum(spec.nbytes for spec in work.inputs)
         room = torch.cuda.mem_get_info()[1] * SHARE_OF_MEMORY if device == "cuda" else LEAST_SETS * each
         self.sets = [Block(work.inputs) for _ in range(max(LEAST_SETS, min(MOST_SETS, int(room / each))))]
-        self.private = Block(work.inputs)  # what a set was filled with, made once more: the runner can write to sets
+        self.private = [
+            [torch.empty(spec.shape, dtype=spec.dtype, device=device) for spec in work.inputs] for _ in self.sets
+        ]  # what a set is filled with: the runner can write to sets
         self.generator = torch.Generator(device)
+        self.generator.manual_seed(RANDOM.getrandbits(62))
         shape, dtype = work.inputs[0].shape, work.inputs[0].dtype
         late = (len(self.sets), LATE_ROWS, shape[-1])
         pinned = device == "cuda"
@@ -66,7 +69,8 @@ class Stopwatch:
 
     def close(self) -> None:
         """Give the memory back."""
-        for block in [*self.sets, self.private]:
+        self.private = []
+        for block in self.sets:
             block.free()
 
     def sample(self, player: Player, calls: int, checked: bool, still: Sequence[int] = ()) -> Sample:
@@ -79,11 +83,11 @@ class Stopwatch:
 
     def _sample(self, player: Player, calls: int, checked: bool) -> Sample:
         order = RANDOM.sample(range(len(self.sets)), calls)
-        seeds = {number: RANDOM.getrandbits(62) for number in order}
-        places = {number: self._place_of_input() for number in order}
+        for number in order:
+            self.work.refill(self.private[number], self.generator)
         stopped = freeze([player.child.server.leader])
         try:
-            refill_s = self._fill(order, seeds, places, player.last)
+            refill_s = self._fill(order, player.last)
             heads = [RANDOM.randrange(self.work.heads) for _ in order]
             slices = self._slices(calls)
             start = time.perf_counter()
@@ -97,41 +101,44 @@ class Stopwatch:
         torch.cuda.synchronize()
         second_s = time.perf_counter() - arrived
         if checked:
-            self._compare(order, seeds, places, heads, slices, answers, player.function)
+            self._compare(order, heads, slices, answers, player.function)
         return Sample(calls, arrived - start, second_s, refill_s)
 
-    def _fill(
-        self, order: Sequence[int], seeds: dict[int, int], places: dict[int, tuple[int, int]],
-        old: Sequence[Sequence[torch.Tensor]],
-    ) -> float:  # fmt: skip
-        """Fill the sets, spoil old answers, and write the last rows. Seconds that one set took."""
+    def _fill(self, order: Sequence[int], old: Sequence[Sequence[torch.Tensor]]) -> float:
+        """Fill the sets, spoil old answers, and write the last rows. Seconds that filling took.
+
+        Nothing of what is written was in memory that the runner can read before: what it does on the GPU meanwhile, a
+        kernel that it has left there, say, takes time from this.
+        """
         torch.cuda.synchronize()
         start = time.perf_counter()
         for number in order:
-            self.work.refill(self.sets[number].tensors, self.generator.manual_seed(seeds[number]))
+            for tensor, content in zip(self.sets[number].tensors, self.private[number], strict=True):
+                tensor.copy_(content)
         torch.cuda.synchronize()
-        refill_s = (time.perf_counter() - start) / len(order)
+        refill_s = time.perf_counter() - start
         for answer in (answer for answers in old for answer in answers):
             answer.fill_(torch.nan)
         self.late.normal_()
         torch.cuda.synchronize()
         time.sleep(GAP_S)
         for number in order:
-            self._late_rows(self.sets[number], places[number]).copy_(self.late[number], non_blocking=True)
+            head, row = self._place_of_input()
+            for first in (self.sets[number].tensors[0], self.private[number][0]):
+                rows = (first[head] if first.dim() > 2 else first)[row : row + LATE_ROWS]
+                rows.copy_(self.late[number], non_blocking=True)
         torch.cuda.synchronize()
         return refill_s
 
     def _compare(
-        self, order: Sequence[int], seeds: dict[int, int], places: dict[int, tuple[int, int]], heads: Sequence[int],
-        slices: Sequence[Slice], answers: Sequence[Sequence[torch.Tensor]], function: str,
+        self, order: Sequence[int], heads: Sequence[int], slices: Sequence[Slice],
+        answers: Sequence[Sequence[torch.Tensor]], function: str,
     ) -> None:  # fmt: skip
         """Hold the slices, and rows of every answer, to what is right. Raises `Outcome`."""
         right: list[torch.Tensor] = []
         for call, number in enumerate(order):
-            self.work.refill(self.private.tensors, self.generator.manual_seed(seeds[number]))
-            self._late_rows(self.private, places[number]).copy_(self.late[number])
             mine = {at: one for at, one in enumerate(slices) if one.call == call}
-            right += self._looks(mine, answers[call], heads[call])
+            right += self._looks(self.private[number], mine, answers[call], heads[call])
         if not bool(torch.stack(right).all()):
             raise Outcome(
                 Verdict.FAIL, f"a timed call of {function} gave a wrong answer",
@@ -140,12 +147,14 @@ class Stopwatch:
                 cause="timed_answer_wrong",
             )  # fmt: skip
 
-    def _looks(self, slices: dict[int, Slice], answer: Sequence[torch.Tensor], head: int) -> Iterator[torch.Tensor]:
+    def _looks(
+        self, arguments: Sequence[torch.Tensor], slices: dict[int, Slice], answer: Sequence[torch.Tensor], head: int
+    ) -> Iterator[torch.Tensor]:
         """For one call, whether its slices, and rows that are looked at now, are right."""
         starts = torch.tensor([one.row for one in slices.values()], dtype=torch.int64, device=self.device)
         of_slices = (starts[:, None] + torch.arange(SLICE_ROWS, device=self.device)).flatten()
         rows = torch.cat([of_slices, self._rows(CHECKED_ROWS)])
-        for output, right in enumerate(self.work.rows(self.private.tensors, head, rows)):
+        for output, right in enumerate(self.work.rows(arguments, head, rows)):
             now = _of_head(answer[output], head, self.work)[rows[len(of_slices) :]]
             yield within(now, right[len(of_slices) :], right, self.work.tolerances[output])
             for at, (number, one) in enumerate(slices.items()):
@@ -156,11 +165,6 @@ class Stopwatch:
     def _place_of_input(self) -> tuple[int, int]:
         shape = self.work.inputs[0].shape
         return RANDOM.randrange(self.work.heads if len(shape) > 2 else 1), RANDOM.randrange(shape[-2] - LATE_ROWS + 1)
-
-    def _late_rows(self, block: Block, place: tuple[int, int]) -> torch.Tensor:
-        head, row = place
-        first = block.tensors[0]
-        return (first[head] if first.dim() > 2 else first)[row : row + LATE_ROWS]
 
     def _slices(self, calls: int) -> list[Slice]:
         """What is copied out at once."""

@@ -43,7 +43,8 @@ def honest(call_s: float, generator: random.Random) -> Runner:
 
     def take(calls: int) -> Sample:
         noise = abs(generator.gauss(0, NOISE_S))
-        return Sample(calls, CONSTANT_S + call_s * calls + noise, SECOND_S * generator.uniform(0.9, 1.2), REFILL_S)
+        refill_s = REFILL_S * calls * generator.uniform(0.99, 1.03)
+        return Sample(calls, CONSTANT_S + call_s * calls + noise, SECOND_S * generator.uniform(0.9, 1.2), refill_s)
 
     return take
 
@@ -93,7 +94,11 @@ LIES = {
     },
     "works before the clock starts": {
         "seconds": lambda one: CONSTANT_S + one.calls * CALL_S / 2,
-        "refill_s": lambda one: one.refill_s + CALL_S / 2,
+        "refill_s": lambda one: one.refill_s + one.calls * CALL_S / 2,
+    },
+    "lets the GPU do a little of the work before the clock starts": {
+        "seconds": lambda one: one.seconds - 0.05 * one.calls * CALL_S,
+        "refill_s": lambda one: one.refill_s + 0.05 * one.calls * CALL_S,
     },
     "does large samples in half the time, whatever that takes": {
         "seconds": lambda one: one.seconds / (2 if one.calls > 20 else 1)
@@ -152,10 +157,10 @@ def test_two_percent_are_a_move_and_one_is_not():
 
 
 def test_a_second_reading_within_what_honest_runners_show_is_fine():
-    samples = [Sample(calls, 1e-3 * calls, 1e-3, 1e-4) for calls in (2, 3, 17, 18)] * 5
-    own = Honest(constant_s=0, second_s=1e-3, refill_s=1e-4)
+    samples = [Sample(calls, 1e-3 * calls, 1e-3, 1e-4 * calls) for calls in (2, 3, 17, 18)] * 5
+    own = Honest.of(samples)
     assert not timing(samples, own).refusals
-    late = [Sample(calls, 1e-3 * calls, 2.1e-3, 1e-4) for calls in (2, 18)]
+    late = [Sample(calls, 1e-3 * calls, 2.1e-3, 1e-4 * calls) for calls in (2, 18)]
     assert len(timing(samples + late, own).refusals) == 2
 
 

@@ -3,7 +3,7 @@
 For each sample the runner's processes are stopped while its arguments are filled from private originals and its old
 answers are made NaN; the last rows are written at the very end. The clock starts, the processes go on, and it is read
 when the reply arrives. 64 slices of answers are copied out at once after that, and the clock is read again: that cannot
-be later than it is for a runner that was done when it said so. Then rows of every answer are compared with what is right.
+be later than for a runner that was done when it said so. Then rows of every answer are compared with what is right.
 """
 
 from __future__ import annotations

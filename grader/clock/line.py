@@ -16,9 +16,8 @@ from dataclasses import dataclass
 # What a right kernel may differ from the judge's own runner (docs/measurements.md, The judge's clock).
 MOST_RESIDUAL = 0.06  # of a sample's time, off the line
 MOST_CONSTANT_S = 500e-6  # between the two lines' constants: a copy has 710, kernels with three launches 1030 µs
-MOST_SECOND = 2.0  # times the own runner's slow samples, for the second reading
-MOST_REFILL, MOST_REFILLS = 1.3, 1.03  # times the own runner's refill: of one sample, and in the middle of all
-SLOW = 0.95  # the quantile that counts as a slow sample
+MOST_SECOND_S = 1.5e-3  # more than the own runner's middle one, for the second reading
+MOST_REFILL, MOST_REFILLS = 1.3, 1.06  # times the own runner's refill: of one sample, and in the middle of all
 MOST_REFUSED = 1 / 3  # of the samples: then the time is not reproducible
 EARLY = "the GPU worked before the calls began"
 MOST_MOVED = 0.02  # between the halves of the baseline's samples
@@ -77,14 +76,14 @@ class Honest:
     """What the judge's own runner shows under the same protocol."""
 
     constant_s: float
-    second_s: float  # of a slow sample
+    second_s: float
     refill: Line  # over the number of calls
 
     @classmethod
     def of(cls, samples: Sequence[Sample]) -> Honest:
         return cls(
             constant_s=Line.through(samples).constant_s,
-            second_s=_quantile([sample.second_s for sample in samples], SLOW),
+            second_s=statistics.median(sample.second_s for sample in samples),
             refill=Line.through([Sample(sample.calls, sample.refill_s, 0.0, 0.0) for sample in samples]),
         )
 
@@ -102,7 +101,7 @@ def timing(samples: Sequence[Sample], honest: Honest) -> Timing:
     if len(refusals) > MOST_REFUSED * len(samples) or not all(_ends(kept, _middle(samples))):
         return _doubted(line, refusals, f"{len(refusals)} of {len(samples)} samples were refused: {_most(refusals)}")
     line = Line.through(kept)
-    early = statistics.median(map(honest.refills, kept))
+    early = max(statistics.median(map(honest.refills, end)) for end in _ends(kept))
     if early > MOST_REFILLS:
         return _doubted(line, refusals, f"{EARLY}: new arguments took {early - 1:.0%} longer to write")
     moved = line.constant_s - honest.constant_s
@@ -122,7 +121,7 @@ def has_moved(samples: Sequence[Sample]) -> bool:
 
 def _refusal(sample: Sample, line: Line, honest: Honest) -> str:
     """Why a sample does not count; empty if it does."""
-    if sample.second_s > MOST_SECOND * honest.second_s:
+    if sample.second_s > honest.second_s + MOST_SECOND_S:
         return "the GPU still worked when the answer was said to be there"
     if honest.refills(sample) > MOST_REFILL:
         return EARLY
@@ -149,7 +148,3 @@ def _ends(samples: Sequence[Sample], middle: float | None = None) -> tuple[list[
 
 def _most(reasons: Sequence[str]) -> str:
     return statistics.mode(reasons) if reasons else "too few are left"
-
-
-def _quantile(values: Sequence[float], share: float) -> float:
-    return sorted(values)[min(int(share * len(values)), len(values) - 1)]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from grader.clock.line import Honest, Line, Sample, Timing, has_moved, timing
 
 SAMPLE_S = 0.020  # of a large sample's calls, where there are arguments for so many
 SMALL, SPREAD = 1 / 4, 2  # a small sample, as a part of a large one; how much sizes vary at either end
-SAMPLES = 24  # of each
+SAMPLES = 24  # of each, half of them small
 LEAST_LARGE = 4 * (SPREAD + 1)
 TRIES = 2  # where the baseline moves
+MOST_DRIFT = 0.04  # of the ratio
+MOST_SLOWER = 1.05  # times its time alone, for a baseline beside the submission
 
 Take = Callable[[int], Sample]  # one sample of so many calls
 Draw = Callable[[int, int], int]  # a number that nobody can foresee, both ends included
@@ -24,12 +26,25 @@ class Measured:
 
     theirs: Timing
     baseline: Timing
-    moved: bool  # the baseline's time changed meanwhile, also at the last try: compare nothing
+    alone_s: float  # the baseline's time before there was a submission
+    moved: bool  # the baseline's time changed meanwhile, and the ratio of the two with it, also at the last try
 
     @property
     def ratio(self) -> float:
         """How much faster than its baseline the function is."""
         return self.baseline.time_s / self.theirs.time_s
+
+    def uneven(self, after_s: float = 0.0) -> str:
+        """Why nothing can be compared; empty if it can. `after_s`: the baseline's time alone afterwards, if it is known.
+
+        A GPU that has become warm is slower for both, which their ratio does not show.
+        """
+        longer = self.baseline.time_s / max(self.alone_s, after_s) - 1
+        if self.moved:
+            return "a baseline's time moved, twice"
+        if longer > MOST_SLOWER - 1:
+            return f"a baseline took {longer:.0%} longer beside it than alone"
+        return self.baseline.doubt
 
 
 @dataclass(frozen=True)
@@ -46,25 +61,45 @@ class Sizes:
         small = max(1, round(SMALL * large) - SPREAD // 2)
         return cls((small, small + SPREAD), (large - SPREAD, large))
 
+    def drawn(self, draw: Draw) -> list[int]:
+        """Sizes of so many samples as are taken, as many small as large ones, in an order that nobody can foresee."""
+        sizes = [draw(*ends) for ends in (self.small, self.large) for _ in range(SAMPLES // 2)]
+        for last in range(len(sizes) - 1, 0, -1):  # Fisher and Yates
+            other = draw(0, last)
+            sizes[last], sizes[other] = sizes[other], sizes[last]
+        return sizes
 
-def measure(theirs: Take, baseline: Take, most: int, draw: Draw) -> Measured:
-    """Time both in turns, with sizes that nobody can foresee. What warms up has happened before."""
-    sizes = {take: Sizes.for_calls(_about(take, most), most) for take in (theirs, baseline)}
+
+def alone(baseline: Take, most: int, draw: Draw) -> list[Sample]:
+    """Samples of the baseline while there is no submission: what an honest runner shows."""
+    return [baseline(calls) for calls in _sizes(baseline, most).drawn(draw)]
+
+
+def measure(theirs: Take, baseline: Take, before: Sequence[Sample], most: int, draw: Draw) -> Measured:
+    """Time both in turns, with sizes that nobody can foresee; `before` are the baseline's samples alone."""
+    sizes = {take: _sizes(take, most) for take in (theirs, baseline)}
     for last in (number == TRIES - 1 for number in range(TRIES)):
         taken: dict[Take, list[Sample]] = {theirs: [], baseline: []}
-        for _ in range(SAMPLES):
-            for take, samples in taken.items():
-                ends = (sizes[take].small, sizes[take].large)
-                samples.append(take(draw(*ends[draw(0, 1)])))
+        for pair in zip(*(sizes[take].drawn(draw) for take in taken), strict=True):
+            for take, calls in zip(taken, pair, strict=True):
+                taken[take].append(take(calls))
         moved = has_moved(taken[baseline])
         if not moved or last:
             break
-    honest = Honest.of(taken[baseline])
-    return Measured(timing(taken[theirs], honest), timing(taken[baseline], honest), moved)
+    moved = moved and drift(taken[theirs], taken[baseline]) > MOST_DRIFT
+    honest = Honest.of(before)
+    return Measured(timing(taken[theirs], honest), timing(taken[baseline], honest), Line.through(before).slope_s, moved)
 
 
-def _about(take: Take, most: int) -> float:
-    """Seconds that a call takes, roughly."""
+def drift(theirs: Sequence[Sample], baseline: Sequence[Sample]) -> float:
+    """By how much the ratio of the two differs between the halves of their samples."""
+    halves = [(samples[: len(samples) // 2], samples[len(samples) // 2 :]) for samples in (theirs, baseline)]
+    first, second = (Line.through(b).slope_s / Line.through(a).slope_s for a, b in zip(*halves, strict=True))
+    return abs(first / second - 1)
+
+
+def _sizes(take: Take, most: int) -> Sizes:
+    """For calls of the time that a few samples show."""
     few = max(2, most // 8)
     samples = [take(calls) for calls in (few, most, few, most)]
-    return max(Line.through(samples).slope_s, 1e-6)
+    return Sizes.for_calls(max(Line.through(samples).slope_s, 1e-6), most)

@@ -16,10 +16,12 @@ from grader.clock.memory import Block, TheirBlocks
 from grader.clock.works import Work
 from grader.judge import replies
 from grader.judge.child import RunnerChild
+from grader.judge.output import clean
 from grader.judge.replies import PlaceEntry
 from grader.judge.verdict import Outcome, Verdict
 from grader.judge.wording import raised_outcome
 from grader.runner.protocol import Malformed
+from grader.runner.tensors import DTYPES
 from grader.sandbox.processes import descendants, is_stopped
 
 BASELINES = Path(__file__).resolve().parent / "baselines"
@@ -55,9 +57,9 @@ class Player:
         """Let it call with these sets: when its reply arrived, by the clock. `answers` are due afterwards."""
         deadline = time.monotonic() + self.limit_s
         self.child.ask({"verb": "sample", "order": list(order)}, (), deadline, self.limit_s)
-        self.child.wait(deadline, self.limit_s)
-        arrived = time.perf_counter()
-        self._reply = self._timed(*self.child.hear(0, deadline, self.limit_s))
+        reply = self.child.hear(0, deadline, self.limit_s)
+        arrived = time.perf_counter()  # all of it: half a reply could be early
+        self._reply = self._timed(*reply)
         return arrived
 
     def answers(self, work: Work, calls: int) -> list[list[torch.Tensor]]:
@@ -82,11 +84,10 @@ class Player:
             place = places[number] if number < len(places) else None
             if not isinstance(place, PlaceEntry):
                 raise Outcome(Verdict.FAIL, f"a timed call of {self.function} returned something else than a tensor")
-            tensor = self.theirs.tensor(place)
-            if tensor.shape != spec.shape or tensor.dtype != spec.dtype:
-                got = f"{list(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
-                raise Outcome(Verdict.FAIL, f"a timed call of {self.function} returned a tensor of {got}")
-            found.append(tensor)
+            if tuple(place.shape) != spec.shape or DTYPES.get(place.dtype) is not spec.dtype:
+                got = f"{place.shape} {clean(place.dtype, 20)}"
+                raise Outcome(Verdict.FAIL, f"a timed call of {self.function} returned a tensor of {got[:200]}")
+            found.append(self.theirs.tensor(place))
         return found
 
     def _timed(self, reply: replies.Reply, _: bytearray) -> replies.Timed:
@@ -109,7 +110,7 @@ def frozen(leaders: Sequence[int]) -> Iterator[set[int]]:
 
 
 def freeze(leaders: Sequence[int]) -> set[int]:
-    """Stop all processes from these servers on, until two looks agree that nothing runs. Raises `TimeoutError`."""
+    """Stop all processes from these servers on, until two looks agree that nothing runs. Raises `Outcome`."""
     give_up, agreed, told = time.monotonic() + PATIENCE_S, 0, set[int]()
     while agreed < 2:
         family = {pid for leader in leaders for pid in {leader} | descendants(leader)}
@@ -119,7 +120,10 @@ def freeze(leaders: Sequence[int]) -> set[int]:
         agreed = 0 if running else agreed + 1
         if time.monotonic() > give_up:
             release(family)
-            raise TimeoutError("the runner's processes do not stop")
+            raise Outcome(
+                Verdict.FAIL, "your processes cannot be stopped between timed calls",
+                hint="start no process and no timer: a kernel needs none", cause="not_stopped",
+            )  # fmt: skip
         if running:
             time.sleep(LOOK_EVERY_S)
     return family

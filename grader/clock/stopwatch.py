@@ -1,9 +1,9 @@
 """The judge's clock: samples of calls on fresh arguments, whose answers are looked at.
 
 For each sample the runner's processes are stopped while its arguments are filled from private originals and its old
-answers are made NaN; the last rows are written at the very end. The clock starts, the processes go on, and it is read
-when the reply arrives. 64 slices of answers are copied out at once after that, and the clock is read again: that cannot
-be later than for a runner that was done when it said so. Then rows of every answer are compared with what is right.
+answers are made NaN; a column of every matrix is written at the very end. The clock starts, the processes go on, and it
+is read when the reply has arrived. 64 slices of answers are copied out at once after that, and the clock is read again:
+that cannot be later than for a runner that was done when it said so. Then rows of every answer are compared.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ from grader.clock.works import Work
 from grader.judge.tolerance import Tolerance
 from grader.judge.verdict import Outcome, Verdict
 from grader.sandbox.levels import Device
+from grader.sandbox.processes import running_ns
 
 SLICES, SLICE_ROWS = 64, 4  # copied out before the second reading: the same volume whatever the sample's size
-LATE_ROWS = 4  # of the first argument, written when everything else has been
 CHECKED_ROWS = 64  # of each answer, compared after the sample
 TWICE = 2.0
-GAP_S = 0.001  # between the last kernel of the judge and the clock's start: two contexts take turns in some of it
 MOST_SETS, LEAST_SETS = 48, 12
 SHARE_OF_MEMORY = 1 / 6  # for sets; what they are filled with, and the answers of two runners, take as much each
 RANDOM = random.SystemRandom()
@@ -50,16 +49,24 @@ class Stopwatch:
         self.work, self.device = work, device
         each = sum(spec.nbytes for spec in work.inputs)
         room = torch.cuda.mem_get_info()[1] * SHARE_OF_MEMORY if device == "cuda" else LEAST_SETS * each
-        self.sets = [Block(work.inputs) for _ in range(max(LEAST_SETS, min(MOST_SETS, int(room / each))))]
+        self.sets: list[Block] = []
+        try:
+            self._make_room(max(LEAST_SETS, min(MOST_SETS, int(room / each))))
+        except BaseException:
+            self.close()
+            raise
+
+    def _make_room(self, sets: int) -> None:
+        """Take memory for so many sets of arguments, for what they are filled with, and for copies of answers."""
+        work, device = self.work, self.device
+        for _ in range(sets):
+            self.sets.append(Block(work.inputs))
         self.private = [
             [torch.empty(spec.shape, dtype=spec.dtype, device=device) for spec in work.inputs] for _ in self.sets
         ]  # what a set is filled with: the runner can write to sets
         self.generator = torch.Generator(device)
         self.generator.manual_seed(RANDOM.getrandbits(62))
-        shape, dtype = work.inputs[0].shape, work.inputs[0].dtype
-        late = (len(self.sets), LATE_ROWS, shape[-1])
         pinned = device == "cuda"
-        self.late = torch.empty(late, dtype=dtype, pin_memory=pinned)
         self.copies = [
             torch.empty(
                 (SLICES, SLICE_ROWS, *spec.shape[len(work.outputs[0].shape) - 1 :]), dtype=spec.dtype, pin_memory=pinned
@@ -85,11 +92,21 @@ class Stopwatch:
         order = RANDOM.sample(range(len(self.sets)), calls)
         for number in order:
             self.work.refill(self.private[number], self.generator)
+        heads = [RANDOM.randrange(self.work.heads) for _ in order]
+        slices = self._slices(calls)
         stopped = freeze([player.child.server.leader])
         try:
-            refill_s = self._fill(order, player.last)
-            heads = [RANDOM.randrange(self.work.heads) for _ in order]
-            slices = self._slices(calls)
+            for answer in (answer for answers in player.last for answer in answers):
+                answer.fill_(torch.nan)
+            self._wait()
+            had_ns, began = running_ns(stopped), time.perf_counter()
+            self._fill(order)
+            if running_ns(stopped) != had_ns:  # while the GPU still fills
+                raise Outcome(
+                    Verdict.FAIL, "your processes went on between timed calls, where they had been stopped",
+                    hint="start no process and no timer: a kernel needs none", cause="not_stopped",
+                )  # fmt: skip
+            self._fill_last(order)
             start = time.perf_counter()
         finally:
             release(stopped)
@@ -102,33 +119,30 @@ class Stopwatch:
         second_s = time.perf_counter() - arrived
         if checked:
             self._compare(order, heads, slices, answers, player.function)
-        return Sample(calls, arrived - start, second_s, refill_s)
+        return Sample(calls, arrived - start, second_s, start - began)
 
-    def _fill(self, order: Sequence[int], old: Sequence[Sequence[torch.Tensor]]) -> float:
-        """Fill the sets, spoil old answers, and write the last rows. Seconds that filling took.
+    def _fill(self, order: Sequence[int]) -> None:
+        """Let the GPU fill the sets, and do not wait for it.
 
         Nothing of what is written was in memory that the runner can read before: what it does on the GPU meanwhile, a
         kernel that it has left there, say, takes time from this.
         """
-        torch.cuda.synchronize()
-        start = time.perf_counter()
         for number in order:
             for tensor, content in zip(self.sets[number].tensors, self.private[number], strict=True):
                 tensor.copy_(content)
-        torch.cuda.synchronize()
-        refill_s = time.perf_counter() - start
-        for answer in (answer for answers in old for answer in answers):
-            answer.fill_(torch.nan)
-        self.late.normal_()
-        torch.cuda.synchronize()
-        time.sleep(GAP_S)
+
+    def _fill_last(self, order: Sequence[int]) -> None:
+        """Write a column of each set at the very end: every row has something that comes late."""
         for number in order:
-            head, row = self._place_of_input()
-            for first in (self.sets[number].tensors[0], self.private[number][0]):
-                rows = (first[head] if first.dim() > 2 else first)[row : row + LATE_ROWS]
-                rows.copy_(self.late[number], non_blocking=True)
+            for late in self.work.late:
+                content = self.private[number][late]
+                column = RANDOM.randrange(content.shape[-1])
+                content[..., column].normal_(generator=self.generator)
+                self.sets[number].tensors[late][..., column].copy_(content[..., column])
+        self._wait()
+
+    def _wait(self) -> None:
         torch.cuda.synchronize()
-        return refill_s
 
     def _compare(
         self, order: Sequence[int], heads: Sequence[int], slices: Sequence[Slice],
@@ -161,10 +175,6 @@ class Stopwatch:
                 if one.output == output:
                     due = right[SLICE_ROWS * at : SLICE_ROWS * (at + 1)]
                     yield within(self.copies[output][number].to(self.device), due, right, self.work.tolerances[output])
-
-    def _place_of_input(self) -> tuple[int, int]:
-        shape = self.work.inputs[0].shape
-        return RANDOM.randrange(self.work.heads if len(shape) > 2 else 1), RANDOM.randrange(shape[-2] - LATE_ROWS + 1)
 
     def _slices(self, calls: int) -> list[Slice]:
         """What is copied out at once."""

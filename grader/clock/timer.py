@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 
-from grader.clock.line import Sample
-from grader.clock.measure import Measured, measure
+from grader.clock.line import Line, Sample
+from grader.clock.measure import MOST_SLOWER, Measured, alone, measure
 from grader.clock.players import BASELINES, Player
 from grader.clock.stopwatch import RANDOM, Stopwatch, stopwatch
 from grader.clock.works import Work
@@ -22,8 +24,10 @@ from grader.judge.submission import CheckProcess
 from grader.judge.verdict import Outcome, Verdict
 from grader.result import Clocks, Gpu, Speed
 from grader.rubric_files import SpeedEntry
+from grader.runner.blocks import CudaFailed
 from grader.sandbox.gpu import GpuState, ManagedGpu
 
+SAMPLE_LIMIT_S = 20.0
 WARM_LIMIT_S = 300.0  # for the first calls: kernels are compiled and tuned
 LOAD_LIMIT_S = 60.0
 
@@ -41,33 +45,52 @@ class Clock:
     def time(self, work: Work) -> None:
         """Measure. Raises `Outcome`: for a wrong answer, a time that cannot be relied on, and what calls raise."""
         self.process.require(work.function)
+        self.process.renew()  # so that nothing of it is on the GPU while the baseline is measured alone
         with ExitStack() as stack:
             stack.callback(torch.cuda.empty_cache)
             self.servers.start_in_judge()
             watch = stack.enter_context(stopwatch(work))
-            theirs = stack.enter_context(self._submission(work))
             baseline = stack.enter_context(self._baseline(work))
-            measured = self._measure(watch, theirs, baseline)
-        self.speed = self._speed(work, measured)
+            self._warm_up(watch, baseline)
+            before = alone(partial(watch.sample, baseline, checked=False), len(watch.sets), RANDOM.randint)
+            measured = self._beside(watch, baseline, before)
+            if measured.uneven():
+                after = alone(partial(watch.sample, baseline, checked=False), len(watch.sets), RANDOM.randint)
+                refuse_uneven(measured, Line.through(after).slope_s, work.function)
+        self.speed = self._speed(work, settled(measured, work.function))
 
-    def _measure(self, watch: Stopwatch, theirs: Player, baseline: Player) -> Measured:
-        for player in (theirs, baseline):
-            player.prepare(watch.work, watch.sets)
-            player.limit_s, limit_s = WARM_LIMIT_S, player.limit_s
-            watch.sample(player, len(watch.sets), checked=player is theirs)
-            player.limit_s = limit_s
-        gpu = self._managed()
-        server = theirs.child.server.leader
+    def _beside(self, watch: Stopwatch, baseline: Player, before: Sequence[Sample]) -> Measured:
+        """Open the submission's child, measure it and the baseline in turns, and end it. Raises `Outcome`."""
+        self.process.load()
+        gpu, server, until = self._managed(), self.servers.start().leader, time.monotonic() + self.entry.limit_s
+        try:
+            with self._submission(watch.work) as theirs:
+                self._warm_up(watch, theirs)
 
-        def of_submission(calls: int) -> Sample:
-            sample = watch.sample(theirs, calls, checked=True)
-            self.states.append(gpu.state())
-            return sample
+                def of_submission(calls: int) -> Sample:
+                    theirs.limit_s = max(min(SAMPLE_LIMIT_S, until - time.monotonic()), 0.1)
+                    sample = watch.sample(theirs, calls, checked=True)
+                    self.states.append(gpu.state())
+                    return sample
 
-        def of_baseline(calls: int) -> Sample:
-            return watch.sample(baseline, calls, checked=False, still=[server])
+                def of_baseline(calls: int) -> Sample:
+                    return watch.sample(baseline, calls, checked=False, still=[server])
 
-        return settled(measure(of_submission, of_baseline, len(watch.sets), RANDOM.randint), watch.work.function)
+                return measure(of_submission, of_baseline, before, len(watch.sets), RANDOM.randint)
+        except (torch.OutOfMemoryError, CudaFailed) as error:
+            raise Outcome(
+                Verdict.OUT_OF_MEMORY, f"the GPU's memory ran out beside timed calls of {watch.work.function}",
+                hint="keep no large tensors between calls", detail=str(error),
+            ) from None  # fmt: skip
+        finally:
+            self.process.renew()
+
+    def _warm_up(self, watch: Stopwatch, player: Player) -> None:
+        """Let it compile and tune, and take all the memory for answers that it will."""
+        player.prepare(watch.work, watch.sets)
+        player.limit_s, limit_s = WARM_LIMIT_S, player.limit_s
+        watch.sample(player, len(watch.sets), checked=False)
+        player.limit_s = limit_s
 
     @contextmanager
     def _submission(self, work: Work) -> Iterator[Player]:
@@ -108,11 +131,22 @@ class Clock:
         return ManagedGpu(self.servers.gpu.uuid)
 
 
-def settled(measured: Measured, function: str) -> Measured:
-    """The same. Raises `Outcome` where its times do not count: ours if the baseline's do not, either."""
-    if measured.moved or measured.baseline.doubt:
-        why = measured.baseline.doubt or "the baseline's own time moved by more than 2 %, twice"
+def refuse_uneven(measured: Measured, after_s: float, function: str) -> None:
+    """Raise `Outcome` where a baseline was uneven beside the submission, which took `after_s` alone after it."""
+    if not (why := measured.uneven(after_s)):
+        return
+    if max(after_s, measured.alone_s) > MOST_SLOWER * min(after_s, measured.alone_s):
         raise Outcome(Verdict.GRADER_ERROR, f"the GPU does not work evenly: {why}")
+    raise Outcome(
+        Verdict.FAIL, f"the time of {function} cannot be measured: {why}",
+        "a baseline is even without your process on this GPU",
+        "leave nothing on the GPU when a call's answer is there: no stream, no graph, no kernel that waits",
+        cause="not_reproducible",
+    )  # fmt: skip
+
+
+def settled(measured: Measured, function: str) -> Measured:
+    """The same. Raises `Outcome` where the submission's time does not count."""
     if measured.theirs.doubt:
         raise Outcome(
             Verdict.FAIL, f"the time of {function} is not reproducible: {measured.theirs.doubt}",

@@ -52,6 +52,7 @@ class Work:
     options: Mapping[str, object] = field(default_factory=dict)
     gradient: int | None = None  # which input is the gradient of the result: then the answer is that of the others
     refill: Refill = random_numbers
+    late: tuple[int, ...] = (0,)  # inputs that nothing else depends on, and of which a column is written last
     libraries: Mapping[str, str] = field(default_factory=dict)  # functions of `baselines`, by the baseline's name
 
     def __str__(self) -> str:
@@ -105,7 +106,16 @@ def softmax_step(rows: int, columns: int, dtype: torch.dtype = torch.bfloat16) -
     once = _rounded_once(dtype)
     twice = Tolerance(2 * once.max, 2 * (once.rms or 0.0))  # y is rounded before the gradient is made of it
     return Work(
-        "softmax", "softmax", (x, x), (x,), right, (twice,), 5 * x.nbytes, gradient=1, libraries={"torch": "softmax"}
+        "softmax",
+        "softmax",
+        (x, x),
+        (x,),
+        right,
+        (twice,),
+        5 * x.nbytes,
+        gradient=1,
+        late=(0, 1),
+        libraries={"torch": "softmax"},
     )
 
 
@@ -118,7 +128,7 @@ def matmul(m: int, n: int, k: int, dtype: torch.dtype = torch.bfloat16) -> Work:
 
     return Work(
         "matmul", "matmul", (a, b), (c,), right, (_rounded_once(dtype),), a.nbytes + b.nbytes + c.nbytes,
-        2 * m * n * k, libraries={"cublas": "matmul"},
+        2 * m * n * k, late=(0, 1), libraries={"cublas": "matmul"},
     )  # fmt: skip
 
 
@@ -135,7 +145,7 @@ def attention_forward(heads: int, n: int, d: int, causal: bool, dtype: torch.dty
     return Work(
         "flash_attention", "flash_attention_forward", (x, x, x), (x, lse), right, tolerances, 4 * x.nbytes,
         4 * heads * n * n * d // (2 if causal else 1), {"is_causal": causal},
-        libraries={"sdpa_flash": "attention_forward"},
+        late=(0, 2), libraries={"sdpa_flash": "attention_forward"},
     )  # fmt: skip
 
 

@@ -77,15 +77,6 @@ class RunnerChild:
             outcome = self._outcome_of(error, of_s)
         raise outcome
 
-    def wait(self, deadline: float, of_s: float) -> None:
-        """Wait for the first byte of the next message. Raises as `request` does."""
-        try:
-            self._await_words(deadline)
-            return
-        except protocol.ConversationError as error:
-            outcome = self._outcome_of(error, of_s)
-        raise outcome
-
     def hear(self, limit_bytes: int, deadline: float, of_s: float) -> tuple[replies.Reply, bytearray]:
         """The next message, about what was asked last, with a payload of at most so many bytes. Raises as `request`."""
         try:

@@ -4,11 +4,13 @@ A handle exposes the whole allocation around an address, so each side says where
 """
 
 import ctypes
+from functools import cache
 from types import SimpleNamespace
 
 import torch
 
 HANDLE_BYTES = 64  # CU_IPC_HANDLE_SIZE
+BUFFER_ID = 7  # CU_POINTER_ATTRIBUTE_BUFFER_ID
 LAZY_PEER_ACCESS = 1  # CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, the only flag there is
 
 
@@ -22,9 +24,15 @@ class Handle(ctypes.Structure):
     _fields_ = (("reserved", ctypes.c_char * HANDLE_BYTES),)
 
 
+@cache
+def driver() -> ctypes.CDLL:
+    """The driver's library."""
+    return ctypes.CDLL("libcuda.so.1")
+
+
 def call(name: str, *arguments: object) -> None:
     """A function of the driver's. Raises `CudaFailed`."""
-    if status := getattr(ctypes.CDLL("libcuda.so.1"), name)(*arguments):
+    if status := getattr(driver(), name)(*arguments):
         raise CudaFailed(f"{name} gave {status}")
 
 
@@ -33,6 +41,13 @@ def allocation(address: int) -> tuple[int, int]:
     base, size = ctypes.c_uint64(), ctypes.c_size_t()
     call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(address))
     return base.value, size.value
+
+
+def number_of(address: int) -> int:
+    """The number of the allocation around an address, which no other one ever has. Raises `CudaFailed`."""
+    number = ctypes.c_uint64()
+    call("cuPointerGetAttribute", ctypes.byref(number), ctypes.c_int(BUFFER_ID), ctypes.c_uint64(address))
+    return number.value
 
 
 def handle_of(base: int) -> str:

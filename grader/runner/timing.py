@@ -26,8 +26,13 @@ class Timed:
         self.theirs = [blocks.Opened(handle) for handle in header["blocks"]]
         self.sets = [[self._view(spec) for spec in tensors] for tensors in header["sets"]]
         self.kept: list[Sequence[object]] = []  # what the last calls gave: the judge still looks at it
-        self.known: dict[int, tuple[int, int]] = {}  # by address of a storage: its block, and where that begins
-        self.named: dict[int, int] = {}  # blocks, by where they begin
+        self.named: dict[int, tuple[int, int]] = {}  # by an allocation's number: its place among blocks, its beginning
+
+    def close(self) -> None:
+        """Give the judge's blocks back; their memory stays taken for as long as it is mapped."""
+        self.kept, self.sets = [], []
+        for block in self.theirs:
+            block.close()
 
     def run(self, order: Sequence[int]) -> dict[str, Any]:
         """Call with these sets, one after the other, and say where the answers lie, and of new blocks the handles.
@@ -63,16 +68,14 @@ class Timed:
         """Where a tensor lies: block, bytes from its beginning, strides; or what it is instead."""
         if type(value) is not torch.Tensor or value.device.type != self.device or not value.numel():
             return describe(value, NO_ROOM)
-        storage = value.untyped_storage().data_ptr()
-        if storage not in self.known:
-            base, _ = blocks.allocation(storage)
-            if base not in self.named:
-                try:
-                    new.append(blocks.handle_of(base))
-                except blocks.CudaFailed:
-                    return {"kind": "other", "what": "a tensor in memory that this process has not allocated"}
-                self.named[base] = len(self.named)
-            self.known[storage] = self.named[base], base
-        block, base = self.known[storage]
+        number = blocks.number_of(value.data_ptr())  # an address can be another allocation's the next time
+        if number not in self.named:
+            base, _ = blocks.allocation(value.data_ptr())
+            try:
+                new.append(blocks.handle_of(base))
+            except blocks.CudaFailed:
+                return {"kind": "other", "what": "a tensor in memory that this process has not allocated"}
+            self.named[number] = len(self.named), base
+        block, base = self.named[number]
         return {"kind": "place", "block": block, "offset": value.data_ptr() - base, "strides": list(value.stride()),
                 "dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}  # fmt: skip

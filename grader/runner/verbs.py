@@ -132,7 +132,8 @@ class Child:
         """Get ready for calls that the judge times."""
         import timing
 
-        self.timed = None  # its blocks and answers are free before there are others
+        if self.timed:
+            self.timed.close()  # before there are others
         self.timed = timing.Timed(self.module, header, self.device)
         return {"status": "timed"}, []
 

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 
@@ -46,6 +46,16 @@ def kill_descendants(pid: int, patience_s: float = 1.0) -> bool:
 def is_stopped(pid: int) -> bool:
     """Whether no thread of a process does anything until it is told to go on; one that is gone does nothing either."""
     return all(not (fields := _status(thread)) or fields[0] in ("T", "Z", "X") for thread in _threads(pid))
+
+
+def running_ns(pids: Iterable[int]) -> int:
+    """Nanoseconds that all threads of these processes have had of a processor."""
+    total = 0
+    for pid in pids:
+        for thread in _threads(pid):
+            with contextlib.suppress(OSError, ValueError):
+                total += int((thread / "schedstat").read_text().split()[0])
+    return total
 
 
 def inner_pid(pid: int) -> int:

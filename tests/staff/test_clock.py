@@ -17,10 +17,11 @@ from grader.clock import memory as memory_module
 from grader.clock import stopwatch as stopwatch_module
 from grader.clock import works
 from grader.clock.line import Honest, Line, Sample, Timing, has_moved, timing
-from grader.clock.measure import SAMPLES, Measured, Sizes, measure
+from grader.clock.measure import SAMPLES, Measured, Sizes, alone
+from grader.clock.measure import measure as measure_beside
 from grader.clock.memory import Spec, extent
 from grader.clock.players import Player
-from grader.clock.timer import floor_s, settled, summary
+from grader.clock.timer import floor_s, refuse_uneven, settled, summary
 from grader.judge.replies import PlaceEntry, parse
 from grader.judge.verdict import Outcome, Verdict
 from grader.rubric import Rubric
@@ -57,6 +58,11 @@ def altered(runner: Runner, **changes: Callable[[Sample], float]) -> Runner:
         return Sample(**vars(sample) | {name: change(sample) for name, change in changes.items()})
 
     return take
+
+
+def measure(theirs: Runner, baseline: Runner, most: int, draw: Callable[[int, int], int]) -> Measured:
+    """Measure with a baseline that is the same alone as beside the other."""
+    return measure_beside(theirs, baseline, alone(baseline, most, draw), most, draw)
 
 
 CALL_S, MOST = 0.5e-3, 48
@@ -136,16 +142,37 @@ def test_what_a_hidden_sleep_can_gain_is_bounded(draws):
     assert gained < 0.04
 
 
-def test_a_baseline_that_moves_is_measured_once_more_and_then_told(draws):
-    taken = []
+@pytest.mark.parametrize(("warms", "moved"), [(False, True), (True, False)])
+def test_a_baseline_that_moves_is_measured_once_more_and_then_told_unless_both_have_moved(draws, warms, moved):
+    before, taken = alone(honest(CALL_S, draws), MOST, draws.randint), []
 
     def slowing(calls: int) -> Sample:
         taken.append(calls)
-        return honest(CALL_S * (1 + 0.1 * len(taken) / SAMPLES), draws)(calls)
+        return honest(CALL_S * (1 + 0.15 * len(taken) / SAMPLES), draws)(calls)
 
-    found = measure(honest(CALL_S, draws), slowing, MOST, draws.randint)
-    assert found.moved
+    def beside_it(calls: int) -> Sample:
+        return honest(CALL_S * (1 + 0.15 * len(taken) / SAMPLES * warms), draws)(calls)
+
+    found = measure_beside(beside_it, slowing, before, MOST, draws.randint)
+    assert found.moved == moved
     assert len(taken) > 2 * SAMPLES
+
+
+def test_a_baseline_that_is_slowed_down_beside_a_submission_is_no_measure(draws):
+    """Work that the submission has left on the GPU: all samples alike, so that nothing moves."""
+    before = alone(honest(CALL_S, draws), MOST, draws.randint)
+    found = measure_beside(honest(CALL_S, draws), honest(1.1 * CALL_S, draws), before, MOST, draws.randint)
+    assert "longer beside it than alone" in found.uneven()
+    assert not found.uneven(after_s=1.1 * CALL_S), "the GPU has become warm"
+
+
+def test_second_readings_are_held_to_those_of_a_baseline_alone(draws):
+    """Late ones of the baseline beside it, which the submission can bring about, excuse nothing."""
+    late = LIES["replies before the GPU is done"]
+    before = alone(honest(CALL_S, draws), MOST, draws.randint)
+    beside = altered(honest(CALL_S, draws), second_s=lambda one: one.second_s + 0.25 * (draws.random() < 0.1))
+    found = measure_beside(altered(honest(CALL_S, draws), **late), beside, before, MOST, draws.randint)
+    assert found.theirs.doubt
 
 
 def test_two_percent_are_a_move_and_one_is_not():
@@ -160,7 +187,7 @@ def test_a_second_reading_within_what_honest_runners_show_is_fine():
     samples = [Sample(calls, 1e-3 * calls, 1e-3, 1e-4 * calls) for calls in (2, 3, 17, 18)] * 5
     own = Honest.of(samples)
     assert not timing(samples, own).refusals
-    late = [Sample(calls, 1e-3 * calls, 2.1e-3, 1e-4 * calls) for calls in (2, 18)]
+    late = [Sample(calls, 1e-3 * calls, 2.6e-3, 1e-4 * calls) for calls in (2, 18)]
     assert len(timing(samples + late, own).refusals) == 2
 
 
@@ -243,6 +270,9 @@ class Driver:
         usable.restype, usable.argtypes = ctypes.c_size_t, [ctypes.c_void_p]
         return address, usable(address)
 
+    def number_of(self, address: int) -> int:
+        return address
+
     def handle_of(self, base: int) -> str:
         return f"{base:0128x}"
 
@@ -271,8 +301,6 @@ class InThisProcess:
         else:
             self.reply = json.loads(json.dumps(self.timed.run(header["order"])))
 
-    def wait(self, deadline: float, of_s: float) -> None: ...
-
     def hear(self, limit: int, deadline: float, of_s: float) -> tuple[Any, bytearray]:
         return parse({"status": "timed", "number": 1, **self.reply}), bytearray()
 
@@ -286,7 +314,7 @@ class InThisProcess:
 def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     fake = Driver()
     for module in (memory_module.blocks, runner_timing.blocks):
-        for name in ("call", "allocation", "handle_of", "bytes_at"):
+        for name in ("call", "allocation", "number_of", "handle_of", "bytes_at"):
             monkeypatch.setattr(module, name, getattr(fake, name))
         monkeypatch.setattr(module, "Opened", fake.opened)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
@@ -427,23 +455,34 @@ def fine(call_s: float, doubt: str = "") -> Timing:
     return Timing(call_s, 0.0, CONSTANT_S, SAMPLES, (), doubt)
 
 
+def beside(theirs: Timing, baseline: Timing, alone_s: float = 1e-3, moved: bool = False) -> Measured:
+    return Measured(theirs, baseline, alone_s, moved)
+
+
+def test_a_time_that_does_not_settle_beside_a_baseline_that_does_is_the_submissions_fault():
+    with pytest.raises(Outcome, match="the time of gelu is not reproducible: it sleeps") as raised:
+        settled(beside(fine(1e-3, "it sleeps"), fine(1e-3)), "gelu")
+    assert raised.value.verdict is Verdict.FAIL
+
+
 @pytest.mark.parametrize(
-    ("measured", "verdict"),
-    [
-        (Measured(fine(1e-3, "it sleeps"), fine(1e-3), moved=False), Verdict.FAIL),
-        (Measured(fine(1e-3, "it sleeps"), fine(1e-3), moved=True), Verdict.GRADER_ERROR),
-        (Measured(fine(1e-3), fine(1e-3), moved=True), Verdict.GRADER_ERROR),
-        (Measured(fine(1e-3, "it sleeps"), fine(1e-3, "it is busy"), moved=False), Verdict.GRADER_ERROR),
-    ],
-)
-def test_a_time_that_does_not_settle_is_the_submissions_fault_only_where_the_baselines_did(measured, verdict):
+    "measured", [beside(fine(1e-3), fine(1e-3), moved=True), beside(fine(1e-3), fine(1e-3, "it is busy")),
+                 beside(fine(1e-3), fine(1.2e-3))],
+)  # fmt: skip
+@pytest.mark.parametrize(("after_s", "verdict"), [(1.04e-3, Verdict.FAIL), (1.06e-3, Verdict.GRADER_ERROR)])
+def test_an_uneven_baseline_is_the_submissions_fault_where_it_is_even_without_it(measured, after_s, verdict):
     with pytest.raises(Outcome) as raised:
-        settled(measured, "gelu")
+        refuse_uneven(measured, after_s, "gelu")
     assert raised.value.verdict is verdict
 
 
+def test_a_baseline_that_is_as_slow_afterwards_alone_is_fine():
+    refuse_uneven(beside(fine(1e-3), fine(1.2e-3)), 1.19e-3, "gelu")
+
+
 def test_a_time_that_settles_stands():
-    measured = Measured(fine(2e-3), fine(1e-3), moved=False)
+    measured = beside(fine(2e-3), fine(1e-3))
+    assert not measured.uneven()
     assert settled(measured, "gelu").ratio == 0.5
 
 

@@ -4,13 +4,14 @@ import shutil
 import statistics
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
 from grader.clock import works
-from grader.clock.measure import Measured, measure
+from grader.clock.measure import Measured, alone, measure
 from grader.clock.players import BASELINES, Player
 from grader.clock.stopwatch import RANDOM, stopwatch
 from grader.doctor import Machine, uses_gpu
@@ -66,11 +67,10 @@ def measured(confined: Servers, own: Servers, tmp_path: Path) -> Callable[[str],
                 for one in (theirs, baseline):
                     one.prepare(SOFTMAX, watch.sets)
                     watch.sample(one, len(watch.sets), checked=False)
-                return measure(
-                    lambda calls: watch.sample(theirs, calls, checked=True),
-                    lambda calls: watch.sample(baseline, calls, checked=False),
-                    len(watch.sets), RANDOM.randint,
-                )  # fmt: skip
+                of_baseline = partial(watch.sample, baseline, checked=False)
+                before = alone(of_baseline, len(watch.sets), RANDOM.randint)
+                of_theirs = partial(watch.sample, theirs, checked=True)
+                return measure(of_theirs, of_baseline, before, len(watch.sets), RANDOM.randint)
             finally:
                 for one in (theirs, baseline):
                     one.leave()

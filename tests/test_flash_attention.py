@@ -33,6 +33,7 @@ LAYOUTS = [
     Heads(50, 60, 32, leading=(2, 2), layout=expanded(1)),
     Heads(50, 60, 32, leading=(2,), v_layout=permuted(0, 2, 1)),
 ]
+SEVERAL_TILES = Heads(64, 300)  # three of 128 keys: a sum that is not rescaled shows, whatever the tile
 HALVES = [Heads(100, 100, dtype=FLOAT16), Heads(64, 130, 48, dtype=FLOAT16, is_causal=True)]
 HALF_SUMS = [Heads(64, 2048, dtype=FLOAT16), Heads(100, 100, dtype=FLOAT16)]
 BFLOATS = [Heads(64, 2048, dtype=BFLOAT16), Heads(100, 100, dtype=BFLOAT16, is_causal=True)]
@@ -166,7 +167,7 @@ def check_gradients(submission, draw, case):
 # attention_tiled
 
 
-@pytest.mark.parametrize("case", [*PADDED, *SMALL], ids=str)
+@pytest.mark.parametrize("case", [*PADDED, SEVERAL_TILES, *SMALL], ids=str)
 def test_tiled_output(submission, draw, case):
     """attention_tiled: o for any number of queries and keys."""
     check_output(submission.attention_tiled, draw, case)

@@ -35,7 +35,7 @@ class Measured:
         return self.baseline.time_s / self.theirs.time_s
 
     def uneven(self, after_s: float = 0.0) -> str:
-        """Why nothing can be compared; empty if it can. `after_s`: the baseline's time alone afterwards, if it is known.
+        """Why nothing can be compared; empty if it can. `after_s`: the baseline's time alone afterwards, if known.
 
         A GPU that has become warm is slower for both, which their ratio does not show.
         """

@@ -10,6 +10,8 @@ import os
 import shlex
 import sys
 import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -32,7 +34,11 @@ if TYPE_CHECKING:
 
 STUBS = Path(__file__).resolve().parent.parent / "assignment"
 PASSED, FAILED, USAGE, OURS = 0, 1, 2, 3
-COMMANDS = ("check", "grade", "doctor")
+COMMANDS = ("check", "bench", "grade", "doctor")
+NO_SPEED_HERE = (
+    "speed is measured on a GPU that torch can use, and there is none here (`doctor` says why). What a CPU can tell: "
+    "`check` says whether a kernel is right, and docs/measurements.md how fast kernels can be"
+)
 STOPPED = 130  # by Ctrl-C, as shells report it
 
 app = typer.Typer(add_completion=False, no_args_is_help=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -66,6 +72,62 @@ def check(
     Examples: check; check softmax; check softmax.layouts --seed 7; check gelu --submission solutions --json result.json
     """
     Command(tuple(names or ()), submission, seed, device, gpus, sandbox, json, staff=False).run()
+
+
+@app.command()
+def bench(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[PROBLEM]...", help="all by default")] = None,
+    submission: Annotated[Path, typer.Option(help="folder with the modules")] = STUBS,
+) -> None:
+    """Measure how fast the kernels of assignment/ are, on a GPU: time, rate, and ratio to a baseline."""
+    rubric = _rubric()
+    timed = [problem for problem, entry in rubric.problems.items() if entry.speed]
+    for name in names or ():
+        if name not in timed:
+            _usage(f"nothing of `{name}` is timed; there are {', '.join(timed)}")
+    _refuse_paths(submission, None)
+    machine = Machine.here()
+    if not uses_gpu(machine):
+        _usage(NO_SPEED_HERE)
+    with _ours_to_tell():
+        _bench(rubric, names or timed, submission, machine)
+
+
+def _bench(rubric: Rubric, names: Sequence[str], submission: Path, machine: Machine) -> None:
+    from grader.bench.rows import measured
+    from grader.bench.table import show_row, show_rows
+    from grader.terminal import make_console
+
+    snapshot, servers, rows, console = Snapshot.of(submission), Servers.on(machine), [], make_console()
+    try:
+        servers.ready()
+        if not servers.shares_memory:
+            _usage("speed is measured through CUDA IPC, which does not work here (WSL, gVisor)")
+        for row in measured(rubric, names, snapshot, servers):
+            _note(f"{row.check} ...")
+            show_row(row, console)
+            rows.append(row)
+    except KeyboardInterrupt:
+        print("Stopped.", file=sys.stderr)
+    finally:
+        _note("")
+        servers.close()
+        snapshot.remove()
+    show_rows(rows, console)
+    raise typer.Exit(PASSED if rows and all(row.speed for row in rows) else FAILED)
+
+
+@contextmanager
+def _ours_to_tell() -> Iterator[None]:
+    """A submission that is refused, or a runner that does not start, in one sentence."""
+    try:
+        yield
+    except Refused as error:
+        print(f"The submission is refused: {clean(str(error))}.", file=sys.stderr)
+        raise typer.Exit(FAILED) from None
+    except RunnerBroken as error:
+        print(f"The grader itself failed: {error}", file=sys.stderr)
+        raise typer.Exit(OURS) from None
 
 
 @app.command()

@@ -97,10 +97,17 @@ class Progress:
         return Group(problem_table(rows, None, self.console), running)
 
 
+def plain_table(console: Console, *columns: str) -> Table:
+    """An empty table with these columns, aligned to the left, that any terminal can show."""
+    table = Table(box=box.SIMPLE_HEAD if console.encoding.startswith("utf") else box.ASCII2, pad_edge=False)
+    for column in columns:
+        table.add_column(column)
+    return table
+
+
 def problem_table(rows: Sequence[tuple[str, Verdict | None]], points: dict[str, str] | None, console: Console) -> Table:
     """One row a problem: checks by verdict, and points where they are known."""
-    table = Table(box=box.SIMPLE_HEAD if console.encoding.startswith("utf") else box.ASCII2, pad_edge=False)
-    table.add_column("problem")
+    table = plain_table(console, "problem")
     for name in ("passed", "failed", "to do", "skipped"):
         table.add_column(name, justify="right")
     table.add_column("points" if points else "", justify="right")

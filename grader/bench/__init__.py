@@ -1,0 +1,1 @@
+"""How fast a submission's functions are, for those who write them."""

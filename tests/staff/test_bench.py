@@ -19,9 +19,8 @@ from grader.rubric import Rubric
 
 from .conftest import ROOT
 
-THROTTLED = Gpu(
-    name="GPU A", clocks_mhz=Clocks(min=1470, median=1500, max=1980), power_w=640.4, temperature_c=61, throttle=("power",)
-)  # fmt: skip
+CLOCKS = Clocks(min=1470, median=1500, max=1980)
+THROTTLED = Gpu(name="GPU A", clocks_mhz=CLOCKS, power_w=640.4, temperature_c=61, throttle=("power",))
 
 
 def speed(function: str, time_s: float, ratio: float) -> Speed:

@@ -1,4 +1,4 @@
-"""The corpora: wrong submissions are caught by the check that they name, in words that help; right ones pass.
+"""The corpora: wrong submissions are caught by the check that they name, in words that help; right and slow ones pass.
 
 Each folder below `submissions/` has the modules it is about and an `expect.yaml`. `coverage.yaml` lists every trap
 with the submissions that show it, or a reason why none does.
@@ -16,6 +16,7 @@ from grader.rubric import Rubric, Visibility
 STAFF = Path(__file__).parent
 WRONG = sorted((STAFF / "submissions" / "wrong").iterdir())
 RIGHT = sorted((STAFF / "submissions" / "right").iterdir())
+SLOWER = sorted((STAFF / "submissions" / "slower").iterdir())  # right ones that thresholds are calibrated with
 COVERAGE = yaml.safe_load((STAFF / "coverage.yaml").read_text())
 MUTANTS = {
     f"{mutant['check'].partition('.')[0]}-{mutant['name']}": mutant["check"]
@@ -61,7 +62,7 @@ def test_a_wrong_submission_is_caught_and_told_why(folder, grade, servers):
     assert expected.hint in found.hint
 
 
-@pytest.mark.parametrize("folder", RIGHT, ids=lambda folder: folder.name)
+@pytest.mark.parametrize("folder", [*RIGHT, *SLOWER], ids=lambda folder: f"{folder.parent.name}-{folder.name}")
 def test_a_right_submission_passes_every_check(folder, grade):
     problems = yaml.safe_load((folder / "expect.yaml").read_text())["problems"]
     result = grade(folder, *problems, hidden=True, staff=True)
@@ -72,6 +73,12 @@ def test_a_right_submission_passes_every_check(folder, grade):
     assert all(check.score == check.max for check in result.checks if check.verdict is Verdict.PASS and not check.speed)
     assert not [check.review for check in result.checks if check.review]
     assert not result.advice
+
+
+@pytest.mark.parametrize("folder", SLOWER, ids=lambda folder: folder.name)
+def test_a_slower_submission_says_of_each_problem_what_makes_it_slower(folder):
+    expected = yaml.safe_load((folder / "expect.yaml").read_text())
+    assert list(expected["slower"]) == expected["problems"]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["trap"])

@@ -264,11 +264,12 @@ def _rubric() -> Rubric:
 
 
 def _refuse_unknown(names: tuple[str, ...], rubric: Rubric) -> None:
-    checks = [f"{problem}.{name}" for problem, entry in rubric.problems.items() for name in entry.checks]
+    checks = [
+        f"{problem}.{name}" for problem, entry in rubric.problems.items() for name in (*entry.checks, *entry.speed)
+    ]
     known = [*rubric.problems, *checks]
-    timed = [f"{problem}.{name}" for problem, entry in rubric.problems.items() for name in entry.speed]
     for name in names:
-        if name in (*rubric.public.coming, "speed", *timed):
+        if name in rubric.public.coming:
             _usage(f"`{name}` is not built yet; there are {', '.join(rubric.problems)}")
         if name not in known:
             of_problem = [check for check in checks if check.startswith(f"{name.partition('.')[0]}.")]

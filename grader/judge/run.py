@@ -96,14 +96,24 @@ class Selection:
     hidden: bool
 
     def checks(self, rubric: Rubric) -> list[str]:
-        """Their full names: public ones first, then timed ones, whose answers were checked by then."""
+        """Their full names: public ones first, then timed ones, whose answers were checked by then.
+
+        With a timed check come those that it needs.
+        """
+        needed = {
+            f"{problem}.{name}"
+            for problem, entry in rubric.problems.items()
+            for timed, speed in entry.speed.items()
+            if f"{problem}.{timed}" in self.names
+            for name in speed.needed(entry.checks)
+        }
         parts: list[Part] = [Visibility.PUBLIC, "speed", *([Visibility.HIDDEN] if self.hidden else [])]
         return [
             f"{problem}.{name}"
             for part in parts
             for problem in rubric.problems
             for name in rubric.part(problem, part)
-            if not self.names or problem in self.names or f"{problem}.{name}" in self.names
+            if not self.names or problem in self.names or f"{problem}.{name}" in {*self.names, *needed}
         ]
 
 

@@ -363,3 +363,9 @@ def test_speeds_fit_80_columns_and_a_plain_terminal():
     lines = stream.read().splitlines()
     assert (len(lines), max(map(len, lines)) <= 80) == (1 + 2 * len(checks), True)
     assert all("258 us" in line for line in lines[1::2])
+
+
+def test_a_timed_check_that_is_asked_for_by_name_brings_what_it_needs(tmp_path):
+    rubric = read(tmp_path, TIMED)
+    assert run.Selection(("gelu.quick",), hidden=False).checks(rubric) == ["gelu.a", "gelu.b", "gelu.c", "gelu.quick"]
+    assert run.Selection(("gelu.b",), hidden=False).checks(rubric) == ["gelu.b"]

@@ -98,7 +98,7 @@ class Stopwatch:
         try:
             for answer in (answer for answers in player.last for answer in answers):
                 answer.fill_(torch.nan)
-            self._wait()
+            torch.cuda.synchronize()
             had_ns, began = running_ns(stopped), time.perf_counter()
             self._fill(order)
             if running_ns(stopped) != had_ns:  # while the GPU still fills
@@ -139,9 +139,6 @@ class Stopwatch:
                 column = RANDOM.randrange(content.shape[-1])
                 content[..., column].normal_(generator=self.generator)
                 self.sets[number].tensors[late][..., column].copy_(content[..., column])
-        self._wait()
-
-    def _wait(self) -> None:
         torch.cuda.synchronize()
 
     def _compare(

@@ -103,8 +103,7 @@ def _bench(rubric: Rubric, names: Sequence[str], submission: Path, machine: Mach
         servers.ready()
         if not servers.shares_memory:
             _usage("speed is measured through CUDA IPC, which does not work here (WSL, gVisor)")
-        for row in measured(rubric, names, snapshot, servers):
-            _note(f"{row.check} ...")
+        for row in measured(rubric, names, snapshot, servers, lambda check: _note(f"{check} ...")):
             show_row(row, console)
             rows.append(row)
     except KeyboardInterrupt:
@@ -178,24 +177,18 @@ class Command:
         if self.confined and (obstacle := why_not_confined()):
             print(f"Submissions cannot be confined here: {obstacle.sentence}.\n-> {obstacle.remedy}", file=sys.stderr)
             raise typer.Exit(OURS)
-        try:
+        with _ours_to_tell():
             snapshot = Snapshot.of(self.submission)
-        except Refused as error:
-            print(f"The submission is refused: {clean(str(error))}.", file=sys.stderr)
-            raise typer.Exit(FAILED) from None
-        sandbox = Bubblewrap(snapshot.folder) if self.confined else Unconfined()
-        servers = Servers.on(machine, sandbox, self.gpus)
-        try:
-            result = self._judge(rubric, snapshot, servers, machine)
-        except KeyboardInterrupt:
-            print("Stopped before the first check.", file=sys.stderr)
-            raise typer.Exit(STOPPED) from None
-        except RunnerBroken as error:
-            print(f"The grader itself failed: {error}", file=sys.stderr)
-            raise typer.Exit(OURS) from None
-        finally:
-            servers.close()
-            snapshot.remove()
+            sandbox = Bubblewrap(snapshot.folder) if self.confined else Unconfined()
+            servers = Servers.on(machine, sandbox, self.gpus)
+            try:
+                result = self._judge(rubric, snapshot, servers, machine)
+            except KeyboardInterrupt:
+                print("Stopped before the first check.", file=sys.stderr)
+                raise typer.Exit(STOPPED) from None
+            finally:
+                servers.close()
+                snapshot.remove()
         if servers.unreturned_bytes:
             missing = f"{servers.unreturned_bytes >> 20} MiB of its memory are still in use"
             print(f"Set this GPU aside before the next submission: {missing}.", file=sys.stderr)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -42,12 +42,15 @@ class Row:
         return share(self.speed.ratio, self.speed.threshold)
 
 
-def measured(rubric: Rubric, names: Sequence[str], snapshot: Snapshot, servers: Servers) -> Iterator[Row]:
-    """One row after the other, as each is measured: of these problems, or of all."""
+def measured(
+    rubric: Rubric, names: Sequence[str], snapshot: Snapshot, servers: Servers, started: Callable[[str], None]
+) -> Iterator[Row]:
+    """One row after the other, as each is measured: of these problems, or of all. Tells which check has `started`."""
     for problem, entry in rubric.problems.items():
         if names and problem not in names:
             continue
         for name, timed in entry.speed.items():
+            started(f"{problem}.{name}")
             work = work_of(problem, name)
             process = CheckProcess(servers, snapshot.folder, problem, timed.limit_s)
             clock = Clock(process, servers, timed)

@@ -107,7 +107,7 @@ def timing(samples: Sequence[Sample], honest: Honest) -> Timing:
     moved = line.constant_s - honest.constant_s
     if abs(moved) > MOST_CONSTANT_S:
         direction = "more" if moved > 0 else "less"
-        words = f"a sample takes {abs(moved) * 1e6:.0f} µs {direction} besides its calls than any other kernel's does"
+        words = f"a sample takes {abs(moved) * 1e6:.0f} µs {direction} besides its calls than a baseline's"
         return _doubted(line, refusals, words)
     return Timing(line.slope_s, line.iqr_s, line.constant_s, line.samples, refusals)
 

@@ -18,7 +18,7 @@ import torch
 
 from grader.clock.line import Sample
 from grader.clock.memory import Block
-from grader.clock.players import Player, freeze, frozen, release
+from grader.clock.players import Player, freeze, release
 from grader.clock.works import Work
 from grader.judge.tolerance import Tolerance
 from grader.judge.verdict import Outcome, Verdict
@@ -80,15 +80,11 @@ class Stopwatch:
         for block in self.sets:
             block.free()
 
-    def sample(self, player: Player, calls: int, checked: bool, still: Sequence[int] = ()) -> Sample:
-        """One sample of so many calls, on sets in random order. What the servers in `still` run is stopped meanwhile.
+    def sample(self, player: Player, calls: int, checked: bool) -> Sample:
+        """One sample of so many calls, on sets in random order.
 
         Raises `Outcome` where the runner fails or answers in another form, and if `checked`, for a wrong answer.
         """
-        with frozen(still):
-            return self._sample(player, calls, checked)
-
-    def _sample(self, player: Player, calls: int, checked: bool) -> Sample:
         order = RANDOM.sample(range(len(self.sets)), calls)
         for number in order:
             self.work.refill(self.private[number], self.generator)

@@ -13,7 +13,7 @@ import torch
 
 from grader.clock.line import Line, Sample
 from grader.clock.measure import MOST_SLOWER, Measured, alone, measure
-from grader.clock.players import BASELINES, Player
+from grader.clock.players import BASELINES, Player, frozen
 from grader.clock.stopwatch import RANDOM, Stopwatch, stopwatch
 from grader.clock.works import Work
 from grader.judge.child import RunnerChild
@@ -51,11 +51,13 @@ class Clock:
             self.servers.start_in_judge()
             watch = stack.enter_context(stopwatch(work))
             baseline = stack.enter_context(self._baseline(work))
-            self._warm_up(watch, baseline)
-            before = alone(partial(watch.sample, baseline, checked=False), len(watch.sets), RANDOM.randint)
+            with ours():
+                self._warm_up(watch, baseline)
+                before = alone(partial(watch.sample, baseline, checked=False), len(watch.sets), RANDOM.randint)
             measured = self._beside(watch, baseline, before)
             if measured.uneven():
-                after = alone(partial(watch.sample, baseline, checked=False), len(watch.sets), RANDOM.randint)
+                with ours():
+                    after = alone(partial(watch.sample, baseline, checked=False), len(watch.sets), RANDOM.randint)
                 refuse_uneven(measured, Line.through(after).slope_s, work.function)
         self.speed = self._speed(work, settled(measured, work.function))
 
@@ -74,7 +76,8 @@ class Clock:
                     return sample
 
                 def of_baseline(calls: int) -> Sample:
-                    return watch.sample(baseline, calls, checked=False, still=[server])
+                    with frozen([server]), ours():
+                        return watch.sample(baseline, calls, checked=False)
 
                 return measure(of_submission, of_baseline, before, len(watch.sets), RANDOM.randint)
         except (torch.OutOfMemoryError, CudaFailed) as error:
@@ -108,7 +111,8 @@ class Clock:
         player = Player(child, opponent.function, opponent.options, opponent.differentiates)
         try:
             message: dict[str, object] = {"verb": "load", "folder": str(BASELINES), "module": BASELINES.name}
-            reply, _ = child.request(message, (), LOAD_LIMIT_S, LOAD_LIMIT_S)
+            with ours():
+                reply, _ = child.request(message, (), LOAD_LIMIT_S, LOAD_LIMIT_S)
             if not isinstance(reply, Loaded):
                 raise RunnerBroken(f"the baselines cannot be loaded: {reply}")
             yield player
@@ -129,6 +133,15 @@ class Clock:
     def _managed(self) -> ManagedGpu:
         assert self.servers.gpu
         return ManagedGpu(self.servers.gpu.uuid)
+
+
+@contextmanager
+def ours() -> Iterator[None]:
+    """What goes wrong here is no fault of the submission's: an `Outcome` becomes `RunnerBroken`."""
+    try:
+        yield
+    except Outcome as outcome:
+        raise RunnerBroken(f"a baseline cannot be measured: {outcome}") from None
 
 
 def refuse_uneven(measured: Measured, after_s: float, function: str) -> None:

@@ -34,9 +34,8 @@ class Servers:
         self.gpus, self.sandbox = tuple(gpus), sandbox or Unconfined()
         self.gpu = self.gpus[0] if self.gpus else None
         self.device: Device = "cuda" if self.gpu else "cpu"
-        self.slack = (
-            1.0 if forks else ALONE_SLACK
-        )  # by how much this machine is slower than the one that limits were set on
+        # By how much this machine is slower than the one that limits were set on.
+        self.slack = 1.0 if forks else ALONE_SLACK
         self.versions: dict[str, str] = {}  # of torch, triton and numpy, once a server is ready
         self.shares_memory: bool | None = None  # whether the runner can open the judge's device memory; None on a CPU
         self.used_before: int | None = None  # bytes of the GPU's memory that others use, before the first server
@@ -62,7 +61,7 @@ class Servers:
     def start(self) -> Runner:
         """The living server; a new one where there is none. Does not wait for it."""
         if self._server is None or not self._server.sound:
-            self.close()
+            self._end_server()
             if self.used_before is None:  # once: what a submission has left behind is not others'
                 self.used_before = self._used_bytes() or 0
             uuids = [gpu.uuid for gpu in self.gpus]
@@ -97,10 +96,14 @@ class Servers:
         return server
 
     def close(self) -> None:
-        """End the server, and wait until a GPU has its memory back; `unreturned_bytes` tells what is missing then."""
+        """End all servers, and wait until a GPU has its memory back; `unreturned_bytes` tells what is missing then."""
         if self._own:
             self._own.close()
             self._own = None
+        self._end_server()
+
+    def _end_server(self) -> None:
+        """End the submission's server; the judge's own goes on."""
         if self._server is None:
             return
         self._server.close()

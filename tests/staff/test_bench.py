@@ -78,8 +78,10 @@ def test_each_timed_shape_is_measured_once_and_a_failure_ends_nothing(monkeypatc
 
     monkeypatch.setattr(rows_module, "Clock", OneFails)
     snapshot, rubric = Snapshot.of(ROOT / "solutions"), Rubric.read()
-    found = list(measured(rubric, ["gelu", "softmax"], snapshot, Servers()))
+    started: list[str] = []
+    found = list(measured(rubric, ["gelu", "softmax"], snapshot, Servers(), started.append))
     snapshot.remove()
+    assert started == [row.check for row in found]
     assert [row.check for row in found] == [
         f"{problem}.{name}" for problem in ("gelu", "softmax") for name in rubric.problems[problem].speed
     ]

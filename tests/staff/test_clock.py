@@ -21,8 +21,10 @@ from grader.clock.measure import SAMPLES, Measured, Sizes, alone
 from grader.clock.measure import measure as measure_beside
 from grader.clock.memory import Spec, extent
 from grader.clock.players import Player
-from grader.clock.timer import floor_s, refuse_uneven, settled, summary
+from grader.clock.timer import floor_s, ours, refuse_uneven, settled, summary
 from grader.judge.replies import PlaceEntry, parse
+from grader.judge.server import RunnerBroken
+from grader.judge.servers import Servers
 from grader.judge.verdict import Outcome, Verdict
 from grader.rubric import Rubric
 from grader.runner.protocol import Malformed
@@ -484,6 +486,21 @@ def test_a_time_that_settles_stands():
     measured = beside(fine(2e-3), fine(1e-3))
     assert not measured.uneven()
     assert settled(measured, "gelu").ratio == 0.5
+
+
+def test_the_judges_own_server_outlives_that_of_a_submission():
+    servers = Servers()
+    own, first = servers.own(), servers.start()
+    first.silent = True  # as where a submission has stopped it
+    assert servers.start() is not first
+    assert servers.own() is own
+    servers.close()
+    assert own.process.poll() is not None
+
+
+def test_a_baseline_that_fails_is_no_fault_of_the_submissions():
+    with pytest.raises(RunnerBroken, match="a baseline cannot be measured: it is gone"), ours():
+        raise Outcome(Verdict.CRASH, "it is gone")
 
 
 BIG = SimpleNamespace(bandwidth=lambda: 4e12, half_rate=lambda: 1e15)

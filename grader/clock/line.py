@@ -1,10 +1,11 @@
 """From samples to the time of a call: the slope of a line, and what speaks against it. Arithmetic only.
 
-A sample is a number of calls, one after the other, between two readings of the judge's clock. The time of a call is the
-slope of the line through samples of two sizes: what a sample costs besides its calls, the constant, cancels. Whoever
-sleeps in small samples moves the constant, or bends the line; whoever answers before the work is done makes the second
-reading late; whoever works before the clock starts makes the refill slow. Each of them is compared with what the
-judge's own runner shows in the same minutes.
+A sample is a number of calls, one after the other, between two readings of the judge's clock. The time of a call is
+the slope of the line through samples of two sizes: what a sample costs besides its calls, the constant, cancels. But
+whoever sleeps in small samples has a small slope and a large constant: so the time is no less than what a large
+sample's calls took, after the judge's own constant and what a right kernel may need on top. Whoever answers before the
+work is done makes the second reading late; whoever works before the clock starts makes the refill slow. Both are
+compared with what the judge's own runner shows in the same minutes.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from dataclasses import dataclass
 
 # What a right kernel may differ from the judge's own runner (docs/measurements.md, The judge's clock).
 MOST_RESIDUAL = 0.06  # of a sample's time, off the line
-MOST_CONSTANT_S = 500e-6  # between the two lines' constants: a copy has 710, kernels with three launches 1030 µs
-MOST_SECOND_S = 1.5e-3  # more than the own runner's middle one, for the second reading
-MOST_REFILL, MOST_REFILLS = 1.3, 1.06  # times the own runner's refill: of one sample, and in the middle of all
+MOST_CONSTANT_S = 400e-6  # between the two lines' constants: what takes longer counts as work
+MOST_SECOND_S = 1.0e-3  # more than the own runner's middle one, for the second reading
+MOST_EARLY = 0.10  # of a sample's time, by which its refill takes longer than the own runner's
+MOST_EARLIES = 0.02  # in the middle of all large samples
 MOST_REFUSED = 1 / 3  # of the samples: then the time is not reproducible
 EARLY = "the GPU worked before the calls began"
 MOST_MOVED = 0.02  # between the halves of the baseline's samples
@@ -87,9 +89,16 @@ class Honest:
             refill=Line.through([Sample(sample.calls, sample.refill_s, 0.0, 0.0) for sample in samples]),
         )
 
-    def refills(self, sample: Sample) -> float:
-        """How many times as long as the own runner's a sample's refill took."""
-        return sample.refill_s / (self.refill.constant_s + self.refill.slope_s * sample.calls)
+    def early(self, sample: Sample) -> float:
+        """How much longer than the own runner's a sample's refill took, as a part of the sample's time.
+
+        Work that the GPU has done for the submission meanwhile has taken it as long.
+        """
+        return (sample.refill_s - self.refill.constant_s - self.refill.slope_s * sample.calls) / sample.seconds
+
+    def least_s(self, sample: Sample) -> float:
+        """Seconds that a call of this sample took at least, whatever happened in others."""
+        return (sample.seconds - self.constant_s - MOST_CONSTANT_S) / sample.calls
 
 
 def timing(samples: Sequence[Sample], honest: Honest) -> Timing:
@@ -100,16 +109,13 @@ def timing(samples: Sequence[Sample], honest: Honest) -> Timing:
     kept = [sample for number, sample in enumerate(samples) if not reasons[number]]
     if len(refusals) > MOST_REFUSED * len(samples) or not all(_ends(kept, _middle(samples))):
         return _doubted(line, refusals, f"{len(refusals)} of {len(samples)} samples were refused: {_most(refusals)}")
-    line = Line.through(kept)
-    early = max(statistics.median(map(honest.refills, end)) for end in _ends(kept))
-    if early > MOST_REFILLS:
-        return _doubted(line, refusals, f"{EARLY}: new arguments took {early - 1:.0%} longer to write")
-    moved = line.constant_s - honest.constant_s
-    if abs(moved) > MOST_CONSTANT_S:
-        direction = "more" if moved > 0 else "less"
-        words = f"a sample takes {abs(moved) * 1e6:.0f} µs {direction} besides its calls than a baseline's"
-        return _doubted(line, refusals, words)
-    return Timing(line.slope_s, line.iqr_s, line.constant_s, line.samples, refusals)
+    line, large = Line.through(kept), _ends(kept)[1]
+    early = statistics.median(map(honest.early, large))
+    if early > MOST_EARLIES:
+        took = statistics.median(sample.seconds for sample in large) * early
+        return _doubted(line, refusals, f"{EARLY}: new arguments took {took * 1e6:.0f} µs longer to write")
+    time_s = max(line.slope_s, statistics.median(map(honest.least_s, large)))
+    return Timing(time_s, line.iqr_s, line.constant_s, line.samples, refusals)
 
 
 def has_moved(samples: Sequence[Sample]) -> bool:
@@ -123,7 +129,7 @@ def _refusal(sample: Sample, line: Line, honest: Honest) -> str:
     """Why a sample does not count; empty if it does."""
     if sample.second_s > honest.second_s + MOST_SECOND_S:
         return "the GPU still worked when the answer was said to be there"
-    if honest.refills(sample) > MOST_REFILL:
+    if honest.early(sample) > MOST_EARLY:
         return EARLY
     if line.residual(sample) > MOST_RESIDUAL:
         return "calls take other times in small samples than in large ones, or from sample to sample"

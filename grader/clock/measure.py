@@ -10,7 +10,7 @@ from grader.clock.line import Honest, Line, Sample, Timing, has_moved, timing
 
 SAMPLE_S = 0.020  # of a large sample's calls, where there are arguments for so many
 SMALL, SPREAD = 1 / 4, 2  # a small sample, as a part of a large one; how much sizes vary at either end
-SAMPLES = 24  # of each, half of them small
+SAMPLES, ALONE = 32, 16  # of each, and of a baseline before there is a submission; half of them small
 LEAST_LARGE = 4 * (SPREAD + 1)
 TRIES = 2  # where the baseline moves
 MOST_DRIFT = 0.04  # of the ratio
@@ -61,9 +61,9 @@ class Sizes:
         small = max(1, round(SMALL * large) - SPREAD // 2)
         return cls((small, small + SPREAD), (large - SPREAD, large))
 
-    def drawn(self, draw: Draw) -> list[int]:
-        """Sizes of so many samples as are taken, as many small as large ones, in an order that nobody can foresee."""
-        sizes = [draw(*ends) for ends in (self.small, self.large) for _ in range(SAMPLES // 2)]
+    def drawn(self, samples: int, draw: Draw) -> list[int]:
+        """Sizes of so many samples, as many small as large ones, in an order that nobody can foresee."""
+        sizes = [draw(*ends) for ends in (self.small, self.large) for _ in range(samples // 2)]
         for last in range(len(sizes) - 1, 0, -1):  # Fisher and Yates
             other = draw(0, last)
             sizes[last], sizes[other] = sizes[other], sizes[last]
@@ -72,7 +72,7 @@ class Sizes:
 
 def alone(baseline: Take, most: int, draw: Draw) -> list[Sample]:
     """Samples of the baseline while there is no submission: what an honest runner shows."""
-    return [baseline(calls) for calls in _sizes(baseline, most).drawn(draw)]
+    return [baseline(calls) for calls in _sizes(baseline, most).drawn(ALONE, draw)]
 
 
 def measure(theirs: Take, baseline: Take, before: Sequence[Sample], most: int, draw: Draw) -> Measured:
@@ -80,7 +80,7 @@ def measure(theirs: Take, baseline: Take, before: Sequence[Sample], most: int, d
     sizes = {take: _sizes(take, most) for take in (theirs, baseline)}
     for last in (number == TRIES - 1 for number in range(TRIES)):
         taken: dict[Take, list[Sample]] = {theirs: [], baseline: []}
-        for pair in zip(*(sizes[take].drawn(draw) for take in taken), strict=True):
+        for pair in zip(*(sizes[take].drawn(SAMPLES, draw) for take in taken), strict=True):
             for take, calls in zip(taken, pair, strict=True):
                 taken[take].append(take(calls))
         moved = has_moved(taken[baseline])

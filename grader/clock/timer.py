@@ -14,7 +14,7 @@ import torch
 from grader.clock.line import Line, Sample
 from grader.clock.measure import MOST_SLOWER, Measured, alone, measure
 from grader.clock.players import BASELINES, Player, frozen
-from grader.clock.stopwatch import RANDOM, Stopwatch, stopwatch
+from grader.clock.stopwatch import RANDOM, Stopwatch, stopwatch, undisturbed
 from grader.clock.works import Work
 from grader.judge.child import RunnerChild
 from grader.judge.replies import Loaded
@@ -48,6 +48,7 @@ class Clock:
         self.process.renew()  # so that nothing of it is on the GPU while the baseline is measured alone
         with ExitStack() as stack:
             stack.callback(torch.cuda.empty_cache)
+            stack.enter_context(undisturbed())
             self.servers.start_in_judge()
             watch = stack.enter_context(stopwatch(work))
             baseline = stack.enter_context(self._baseline(work))

@@ -7,7 +7,8 @@ import os
 import signal
 import time
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+
+MOST_BYTES = 1 << 16  # of a file that is read here
 
 
 def descendants(pid: int) -> set[int]:
@@ -18,9 +19,9 @@ def descendants(pid: int) -> set[int]:
     """
     children: dict[int, list[int]] = {}
     queue, found = [pid], {pid}
-    for entry in Path("/proc").glob("*"):
-        if entry.name.isdigit() and (fields := _status(entry)):
-            process, parent, session = int(entry.name), int(fields[1]), int(fields[3])
+    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
+        if name.isdigit() and (fields := _status(f"/proc/{name}")):
+            process, parent, session = int(name), int(fields[1]), int(fields[3])
             children.setdefault(parent, []).append(process)
             queue += [process] if session == pid else []
     while queue:
@@ -54,14 +55,14 @@ def running_ns(pids: Iterable[int]) -> int:
     for pid in pids:
         for thread in _threads(pid):
             with contextlib.suppress(OSError, ValueError):
-                total += int((thread / "schedstat").read_text().split()[0])
+                total += int(_read(f"{thread}/schedstat").split()[0])
     return total
 
 
 def inner_pid(pid: int) -> int:
     """The number that a process has in its own pid namespace; 0 once it is gone."""
     with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
+        for line in _read(f"/proc/{pid}/status").splitlines():
             if line.startswith("NSpid:"):
                 return int(line.split()[-1])
     return 0
@@ -75,7 +76,7 @@ def memory_bytes(pid: int, *names: str) -> int:
     for thread in _threads(pid):
         found = []
         with contextlib.suppress(OSError):
-            lines = (thread / "status").read_text(errors="replace").splitlines()
+            lines = _read(f"{thread}/status").splitlines()
             found = [int(line.split()[1]) * 1024 for line in lines if line.partition(":")[0] in names]
         if found:
             return sum(found)
@@ -87,15 +88,24 @@ def _running(pid: int) -> bool:
     return any((fields := _status(thread)) and fields[0] not in ("Z", "X") for thread in _threads(pid))
 
 
-def _threads(pid: int) -> Iterator[Path]:
+def _threads(pid: int) -> Iterator[str]:
     """The folders of a process's threads in `/proc`, the first one's first; none once it is gone."""
     with contextlib.suppress(OSError):
-        yield from Path(f"/proc/{pid}/task").iterdir()
+        yield from (f"/proc/{pid}/task/{thread}" for thread in os.listdir(f"/proc/{pid}/task"))
 
 
-def _status(entry: Path) -> list[str]:
+def _status(folder: str) -> list[str]:
     """The fields of `/proc/PID/stat` after the name: state, parent, group, session, … Empty if the process is gone."""
     try:
-        return (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        return _read(f"{folder}/stat").rpartition(")")[2].split()
     except OSError:
         return []
+
+
+def _read(path: str) -> str:
+    """A short file of `/proc`: in a tenth of the time of Python's own files, which counts between timed calls."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, MOST_BYTES).decode(errors="replace")
+    finally:
+        os.close(descriptor)

@@ -177,7 +177,7 @@ class Run(Record):
     ended_at: str
     host: str
     wall_s: float
-    phases: dict[str, float] = {}  # seconds
+    phases: dict[str, float] = {}  # seconds; "compiling" is the submission's own word
     stopped: bool = False  # by Ctrl-C: checks that had not ended are missing
 
 

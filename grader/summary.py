@@ -179,6 +179,9 @@ def _show_total(result: Result, rubric: Rubric, console: Console, staff: bool) -
     if result.run.stopped:
         console.print(Text("Stopped: what had not ended is missing here and counts nothing.", style="yellow"))
     console.print(Text(f"{passed} of {len(scored)} {kind}checks passed: {_sum(result.score)} points", style="bold"))
+    if compiling_s := round(result.run.phases.get("compiling", 0)):
+        took = f"It took {result.run.wall_s:.0f} s, {compiling_s} s of it to compile kernels, as the runner says."
+        console.print(Text(took, style="dim"))
     if undecided:
         points = sum(check.max for check in undecided)
         said = f"Not complete: {len(undecided)} checks, {points:.2f} points more, wait for a person to decide."

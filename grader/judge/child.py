@@ -42,6 +42,7 @@ class RunnerChild:
         self.loading = False  # it has been told which module it is for
         self.functions: tuple[str, ...] = ()  # what the module offers that it has loaded
         self.folder = "/"  # of the submission, once it is loaded
+        self.compiled_s = 0.0  # by its own word
 
     def request(
         self, header: dict[str, object], parts: Sequence[memoryview] = (), limit_s: float = 20.0, of_s: float = 20.0
@@ -85,10 +86,16 @@ class RunnerChild:
             reply = replies.parse(header)
             if reply.number != self.requests:
                 raise protocol.Malformed("a reply to another request")
+            self._note_compiled(reply)
             return reply, payload
         except protocol.ConversationError as error:
             outcome = self._outcome_of(error, of_s)
         raise outcome
+
+    def _note_compiled(self, reply: replies.Reply) -> None:
+        if isinstance(reply, (replies.Answered, replies.Timed)) and reply.compiled_s > self.compiled_s:
+            self.server.compiled_s += reply.compiled_s - self.compiled_s
+            self.compiled_s = reply.compiled_s
 
     def _outcome_of(self, error: protocol.ConversationError, of_s: float) -> Outcome:
         """End the child, which can no longer be spoken with: what that means."""

@@ -13,6 +13,7 @@ from grader.runner.tensors import DTYPES
 
 Text = Annotated[str, Field(max_length=8000)]
 Count = Annotated[int, Field(ge=0, lt=2**62)]
+Seconds = Annotated[float, Field(ge=0, lt=1e6)]
 
 
 class Strict(BaseModel):
@@ -94,6 +95,7 @@ class Answered(Strict):
     accesses: Accesses = []
     operators: Annotated[dict[Text, Operator], Field(max_length=64)] = {}  # of PyTorch, so far in this check
     launches: Count = 0  # of kernels, so far in this check
+    compiled_s: Seconds = 0.0  # by triton's word, in the whole life of the process: to be shown, nothing else
 
 
 class Raised(Strict):
@@ -164,6 +166,7 @@ class Timed(Strict):
     status: Literal["timed"]
     places: Annotated[list[Places], Field(max_length=4096)] = []  # of each call
     blocks: Annotated[list[Handle], Field(max_length=4096)] = []
+    compiled_s: Seconds = 0.0  # as in an answer
 
 
 Reply = Loaded | Answered | Raised | Request | Carried | Timed

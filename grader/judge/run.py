@@ -159,7 +159,10 @@ def run_checks(judge: Judge, checks: Sequence[str], listener: Listener, submissi
             ended_at=datetime.now(UTC).isoformat(timespec="seconds"),
             host=platform.node(),
             wall_s=round(time.monotonic() - clock, 3),
-            phases={"start": round(start_s, 3), "submission": round(judge.waited_s, 3)},
+            phases={
+                "start": round(start_s, 3), "submission": round(judge.waited_s, 3),
+                "compiling": round(min(judge.servers.compiled_s, time.monotonic() - clock), 3),
+            },
             stopped=recorder.stopped,
         ),
     )  # fmt: skip

@@ -61,6 +61,7 @@ class RunnerServer:
         self.leader = self.process.pid  # the server's own process, once it is ready
         self.watchdog: Watchdog | None = None
         self.treatment = ""  # by the kernel: limits and priorities, once it is ready
+        self.compiled_s = 0.0  # of its children, by their own word
         self.silent = False  # a submission can stop the server: one that has not answered is not asked again
 
     def await_ready(self) -> dict[str, str]:

@@ -44,6 +44,7 @@ class Servers:
         self._own: RunnerServer | None = None
         self._in_judge = False
         self._probed = False
+        self._compiled_s = 0.0  # under servers that have ended
 
     @classmethod
     def on(cls, machine: Machine, sandbox: Sandbox | None = None, gpus: int = 1) -> Servers:
@@ -77,6 +78,11 @@ class Servers:
             self._own = RunnerServer(self.device, Unconfined(), [gpu.uuid for gpu in self.gpus])
         return self._own
 
+    @property
+    def compiled_s(self) -> float:
+        """Seconds that the submission's kernels took to compile, by its processes' word."""
+        return self._compiled_s + (self._server.compiled_s if self._server else 0.0)
+
     def start_in_judge(self) -> None:
         """Let this process use the GPU. What that takes of its memory is not the submission's."""
         if not self._in_judge:
@@ -107,6 +113,7 @@ class Servers:
         if self._server is None:
             return
         self._server.close()
+        self._compiled_s += self._server.compiled_s
         self._server = None
         before, give_up = self.used_before or 0, time.monotonic() + RETURN_LIMIT_S
         while (used := self._used_bytes()) is not None and used > before + UNCOUNTED_BYTES:

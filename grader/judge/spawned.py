@@ -27,6 +27,7 @@ class SpawnedRunner:
     device: Device = "cpu"
     sound = True
     excess: str | None = None  # nobody watches what they take
+    compiled_s = 0.0  # it has no compiler
 
     def __init__(self, sandbox: Unconfined) -> None:
         self.sandbox, self.limits = sandbox, Limits.for_device(self.device)

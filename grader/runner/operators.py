@@ -1,4 +1,4 @@
-"""Notes which operators of PyTorch a call runs, and how many kernels it launches; marks fresh memory.
+"""Notes which operators of PyTorch a call runs, how many kernels it launches and compiles; marks fresh memory.
 
 Advice: it can be blinded.
 """
@@ -22,6 +22,7 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.seen: dict[str, dict[str, Any]] = {}
         self.launches = 0
+        self.compiled_s = 0.0  # what Triton says that its compiler took, in the whole life of this process
         self.folder = "/"
 
     @classmethod
@@ -44,6 +45,10 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def count_launch(self, *what: object) -> None:
         """Called at each launch of a kernel: by the interpreter's watch, or by triton itself on a GPU."""
         self.launches += 1
+
+    def count_compilation(self, *, times: Any, **_: object) -> None:
+        """Called by triton whenever a kernel was compiled, or found compiled already."""
+        self.compiled_s += times.total / 1e6
 
 
 def mark_as_fresh(room: torch.Tensor) -> None:

@@ -45,6 +45,7 @@ class Child:
             import triton
 
             triton.knobs.runtime.launch_enter_hook.add(self.operators.count_launch)
+            triton.knobs.compilation.listener = self.operators.count_compilation
 
     def serve(self, conversation: socket.socket) -> None:
         """Answer until the judge hangs up."""
@@ -139,7 +140,7 @@ class Child:
 
     def sample(self, header: dict[str, Any], payload: bytearray) -> tuple[dict[str, Any], list[memoryview]]:
         """Make calls that the judge times."""
-        return {"status": "timed", **self.timed.run(header["order"])}, []
+        return {"status": "timed", **self.timed.run(header["order"]), "compiled_s": self.operators.compiled_s}, []
 
     def _gradients(
         self, header: dict[str, Any], tensors: list[torch.Tensor], leaves: list[torch.Tensor], results: list[object]
@@ -164,6 +165,7 @@ class Child:
         reply: dict[str, Any] = {
             "status": "answer", "accesses": self.watch.reports if self.watch else [],
             "operators": dict(list(self.operators.seen.items())[:64]), "launches": self.operators.launches,
+            "compiled_s": self.operators.compiled_s,
         }  # fmt: skip
         parts: list[memoryview] = []
         for field, values in (("outputs", results), ("gradients", gradients), ("earlier", earlier)):

@@ -40,6 +40,7 @@ class Player:
     limit_s: float = 60.0  # of a sample
     theirs: TheirBlocks = field(default_factory=TheirBlocks)
     last: list[list[torch.Tensor]] = field(default_factory=list)  # what the last calls gave, in its memory
+    _until: float = 0.0  # of the sample, by `time.monotonic()`
 
     def prepare(self, work: Work, sets: Sequence[Block]) -> None:
         """Tell it where the arguments lie. Raises `Outcome`."""
@@ -53,25 +54,30 @@ class Player:
         }  # fmt: skip
         self._timed(*self.child.request(header, (), self.limit_s, self.limit_s))
 
-    def call(self, order: Sequence[int]) -> float:
-        """Let it call with these sets: when its reply arrived, by the clock. `answers` are due afterwards."""
-        deadline = time.monotonic() + self.limit_s
-        self.child.ask({"verb": "sample", "order": list(order)}, (), deadline, self.limit_s)
-        reply = self.child.hear(0, deadline, self.limit_s)
-        arrived = time.perf_counter()  # all of it: half a reply could be early
-        self._reply = self._timed(*reply)
-        return arrived
+    def call(self, order: Sequence[int], work: Work) -> list[list[torch.Tensor]]:
+        """Let it call with these sets: where the answers will be, in the runner's memory, while the GPU still works.
 
-    def answers(self, work: Work, calls: int) -> list[list[torch.Tensor]]:
-        """What the calls gave, in the runner's memory. Raises `Outcome` where it is not what is due."""
+        Raises `Outcome` where that is not what is due.
+        """
+        self._until = time.monotonic() + self.limit_s
+        self.child.ask({"verb": "sample", "order": list(order)}, (), self._until, self.limit_s)
+        reply = self._timed(*self.child.hear(0, self._until, self.limit_s))
         try:
-            self.theirs.open(self._reply.blocks)
-            if len(self._reply.places) != calls:
+            self.theirs.open(reply.blocks)
+            if len(reply.places) != len(order):
                 raise Malformed("fewer or more answers than calls")
-            self.last = [self._answer(work, places) for places in self._reply.places]
+            self.last = [self._answer(work, places) for places in reply.places]
         except Malformed as error:
             raise self.child.malformed(str(error)) from None
         return self.last
+
+    def wait(self) -> float:
+        """Until it says that the answers are there: when that was, by the clock. Raises `Outcome`."""
+        reply, _ = self.child.hear(0, self._until, self.limit_s)
+        arrived = time.perf_counter()  # all of the message, which is as short for many calls as for few
+        if isinstance(reply, replies.Done):
+            return arrived
+        raise self._unless_raised(reply)
 
     def leave(self) -> None:
         """Give back what was mapped of its memory."""
@@ -91,11 +97,14 @@ class Player:
         return found
 
     def _timed(self, reply: replies.Reply, _: bytearray) -> replies.Timed:
+        if isinstance(reply, replies.Timed):
+            return reply
+        raise self._unless_raised(reply)
+
+    def _unless_raised(self, reply: replies.Reply) -> Outcome:
         if isinstance(reply, replies.Raised):
-            raise raised_outcome(reply, f"a timed call of {self.function}")
-        if not isinstance(reply, replies.Timed):
-            raise self.child.malformed("an answer where nothing was asked")
-        return reply
+            return raised_outcome(reply, f"a timed call of {self.function}")
+        return self.child.malformed("an answer where nothing was asked")
 
 
 @contextmanager

@@ -2,8 +2,9 @@
 
 For each sample the runner's processes are stopped while its arguments are filled from private originals and its old
 answers are made NaN; a column of every matrix is written at the very end. The clock starts, the processes go on, and it
-is read when the reply has arrived. 64 slices of answers are copied out at once after that, and the clock is read again:
-that cannot be later than for a runner that was done when it said so. Then rows of every answer are compared.
+is read when the runner says that it is done. Where the answers lie was told before, so that 64 slices of them are on
+their way at once, those of the last calls first: what is not there by then is seen. The clock is read again after that,
+which cannot be later than for a runner that was done when it said so. Then rows of every answer are compared.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from grader.sandbox.levels import Device
 from grader.sandbox.processes import running_ns
 
 SLICES, SLICE_ROWS = 64, 4  # copied out before the second reading: the same volume whatever the sample's size
+FIRST_SLICES, LAST_CALLS = 16, 2  # of the slices, of the calls: who replies early has not done these
 CHECKED_ROWS = 64  # of each answer, compared after the sample
 TWICE = 2.0
 MOST_SETS, LEAST_SETS = 48, 12
@@ -76,10 +78,12 @@ class Stopwatch:
         ]
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Give the memory back, also what PyTorch keeps for the next one: it would count as the submission's."""
         self.private = []
         for block in self.sets:
             block.free()
+        if self.device == "cuda":
+            torch.cuda.empty_cache()
 
     def sample(self, player: Player, calls: int, checked: bool) -> Sample:
         """One sample of so many calls, on sets in random order.
@@ -107,11 +111,17 @@ class Stopwatch:
             start = time.perf_counter()
         finally:
             release(stopped)
-        arrived = player.call(order)
-        answers = player.answers(self.work, calls)
-        for number, one in enumerate(slices):
-            rows = _of_head(answers[one.call][one.output], heads[one.call], self.work)[one.row : one.row + SLICE_ROWS]
-            self.copies[one.output][number].copy_(rows, non_blocking=True)
+        answers = player.call(order, self.work)
+        looks = [
+            (
+                self.copies[one.output][number],
+                _of_head(answers[one.call][one.output], heads[one.call], self.work)[one.row : one.row + SLICE_ROWS],
+            )
+            for number, one in enumerate(slices)
+        ]
+        arrived = player.wait()
+        for copy, rows in looks:
+            copy.copy_(rows, non_blocking=True)
         torch.cuda.synchronize()
         second_s = time.perf_counter() - arrived
         if checked:
@@ -171,11 +181,12 @@ class Stopwatch:
                     yield within(self.copies[output][number].to(self.device), due, right, self.work.tolerances[output])
 
     def _slices(self, calls: int) -> list[Slice]:
-        """What is copied out at once."""
+        """What is copied out at once, in this order."""
         outputs, rows = len(self.work.outputs), self.work.outputs[0].shape[-2]
+        of_last = [calls - 1 - RANDOM.randrange(min(LAST_CALLS, calls)) for _ in range(FIRST_SLICES)]
+        of_any = [RANDOM.randrange(calls) for _ in range(SLICES - FIRST_SLICES)]
         return [
-            Slice(RANDOM.randrange(calls), RANDOM.randrange(outputs), RANDOM.randrange(rows - SLICE_ROWS + 1))
-            for _ in range(SLICES)
+            Slice(call, RANDOM.randrange(outputs), RANDOM.randrange(rows - SLICE_ROWS + 1)) for call in of_last + of_any
         ]
 
     def _rows(self, count: int) -> torch.Tensor:

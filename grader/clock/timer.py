@@ -47,7 +47,6 @@ class Clock:
         self.process.require(work.function)
         self.process.renew()  # so that nothing of it is on the GPU while the baseline is measured alone
         with ExitStack() as stack:
-            stack.callback(torch.cuda.empty_cache)
             stack.enter_context(undisturbed())
             self.servers.start_in_judge()
             watch = stack.enter_context(stopwatch(work))

@@ -160,7 +160,7 @@ Places = Annotated[list[Placed], Field(max_length=16)]
 
 
 class Timed(Strict):
-    """Calls for the clock are done: where their answers lie, and handles of blocks not named before, in order."""
+    """Calls for the clock are made: where their answers will lie, and handles of blocks not named before, in order."""
 
     number: Count
     status: Literal["timed"]
@@ -169,7 +169,14 @@ class Timed(Strict):
     compiled_s: Seconds = 0.0  # as in an answer
 
 
-Reply = Loaded | Answered | Raised | Request | Carried | Timed
+class Done(Strict):
+    """The answers of such calls are there."""
+
+    number: Count
+    status: Literal["done"]
+
+
+Reply = Loaded | Answered | Raised | Request | Carried | Timed | Done
 _REPLY: TypeAdapter[Reply] = TypeAdapter(Annotated[Reply, Field(discriminator="status")])
 
 

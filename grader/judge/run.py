@@ -125,7 +125,7 @@ def run_checks(judge: Judge, checks: Sequence[str], listener: Listener, submissi
     started, clock = datetime.now(UTC), time.monotonic()
     if not judge.cannot_run.all:
         judge.servers.ready()  # if not even a kernel of our own runs, no check is to blame
-    start_s = time.monotonic() - clock
+    start_s, compiled_s = time.monotonic() - clock, judge.servers.compiled_s
     recorder = _run_pytest(judge, checks, listener)
     by_check = _by_check(recorder.cases)
     runs = dict.fromkeys(by_check, 1)
@@ -161,7 +161,7 @@ def run_checks(judge: Judge, checks: Sequence[str], listener: Listener, submissi
             wall_s=round(time.monotonic() - clock, 3),
             phases={
                 "start": round(start_s, 3), "submission": round(judge.waited_s, 3),
-                "compiling": round(min(judge.servers.compiled_s, time.monotonic() - clock), 3),
+                "compiling": round(min(judge.servers.compiled_s - compiled_s, time.monotonic() - clock), 3),
             },
             stopped=recorder.stopped,
         ),

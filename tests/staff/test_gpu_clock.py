@@ -55,6 +55,8 @@ def measured(confined: Servers, own: Servers, tmp_path: Path) -> Callable[..., M
     """Measure a function of `clocked.py` beside a copy: confined, or by servers that let it write to its folder."""
 
     def run(function: str, servers: Servers = confined) -> Measured:
+        confined.ready()
+        confined.start_in_judge()
         shutil.copy(KERNELS, tmp_path)
         shutil.copy(ROOT / "solutions" / "softmax.py", tmp_path)  # a submission has one problem at least
         with submitted(confined, tmp_path) as snapshot, undisturbed(), stopwatch(SOFTMAX) as watch:

@@ -270,7 +270,7 @@ def test_a_gpu_is_crowded_where_others_hold_a_quarter_of_it(used, crowded):
 def test_memory_that_a_gpu_does_not_get_back_is_told(monkeypatch, used, unreturned):
     monkeypatch.setattr(servers_module, "RETURN_LIMIT_S", 0.05)
     servers = Servers([H100])
-    servers._server = SimpleNamespace(close=lambda: None)
+    servers._server = SimpleNamespace(close=lambda: None, compiled_s=0.0)
     servers.used_before = 1 << 30
     monkeypatch.setattr(servers, "_used_bytes", lambda: used)
     servers.close()

@@ -10,7 +10,7 @@ from grader.clock.line import Honest, Line, Sample, Timing, has_moved, timing
 
 SAMPLE_S = 0.020  # of a large sample's calls, where there are arguments for so many
 SMALL, SPREAD = 1 / 4, 2  # a small sample, as a part of a large one; how much sizes vary at either end
-SAMPLES, ALONE = 32, 16  # of each, and of a baseline before there is a submission; half of them small
+SAMPLES, ALONE = 24, 12  # of each, and of a baseline before there is a submission; half of them small
 LEAST_LARGE = 4 * (SPREAD + 1)
 TRIES = 2  # where the baseline moves
 MOST_DRIFT = 0.04  # of the ratio

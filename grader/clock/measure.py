@@ -62,25 +62,31 @@ class Sizes:
         return cls((small, small + SPREAD), (large - SPREAD, large))
 
     def drawn(self, samples: int, draw: Draw) -> list[int]:
-        """Sizes of so many samples, as many small as large ones, in an order that nobody can foresee."""
+        """Sizes of so many samples, as many small as large ones, in an order that nobody can foresee.
+
+        Both halves of them have small and large ones, or they could not be compared.
+        """
         sizes = [draw(*ends) for ends in (self.small, self.large) for _ in range(samples // 2)]
         for last in range(len(sizes) - 1, 0, -1):  # Fisher and Yates
             other = draw(0, last)
             sizes[last], sizes[other] = sizes[other], sizes[last]
-        return sizes
+        kinds = {size <= self.small[1] for size in sizes[: samples // 2]}
+        return sizes if len(kinds) == 2 else self.drawn(samples, draw)
 
 
-def alone(baseline: Take, most: int, draw: Draw) -> list[Sample]:
+def alone(baseline: Take, most: int, draw: Draw, samples: int = ALONE) -> list[Sample]:
     """Samples of the baseline while there is no submission: what an honest runner shows."""
-    return [baseline(calls) for calls in _sizes(baseline, most).drawn(ALONE, draw)]
+    return [baseline(calls) for calls in _sizes(baseline, most).drawn(samples, draw)]
 
 
-def measure(theirs: Take, baseline: Take, before: Sequence[Sample], most: int, draw: Draw) -> Measured:
+def measure(
+    theirs: Take, baseline: Take, before: Sequence[Sample], most: int, draw: Draw, samples: int = SAMPLES
+) -> Measured:
     """Time both in turns, with sizes that nobody can foresee; `before` are the baseline's samples alone."""
     sizes = {take: _sizes(take, most) for take in (theirs, baseline)}
     for last in (number == TRIES - 1 for number in range(TRIES)):
         taken: dict[Take, list[Sample]] = {theirs: [], baseline: []}
-        for pair in zip(*(sizes[take].drawn(SAMPLES, draw) for take in taken), strict=True):
+        for pair in zip(*(sizes[take].drawn(samples, draw) for take in taken), strict=True):
             for take, calls in zip(taken, pair, strict=True):
                 taken[take].append(take(calls))
         moved = has_moved(taken[baseline])

@@ -12,7 +12,7 @@ from functools import partial
 import torch
 
 from grader.clock.line import Line, Sample
-from grader.clock.measure import MOST_SLOWER, Measured, alone, measure
+from grader.clock.measure import ALONE, MOST_SLOWER, SAMPLES, Measured, alone, measure
 from grader.clock.players import BASELINES, Player, frozen
 from grader.clock.stopwatch import RANDOM, Stopwatch, stopwatch, undisturbed
 from grader.clock.works import Work
@@ -41,25 +41,41 @@ class Clock:
     entry: SpeedEntry
     speed: Speed | None = None  # once it is measured
     states: list[GpuState] = field(default_factory=list)  # of the GPU, after each sample of the submission's
+    samples: int = SAMPLES  # of each function
+    measured: Measured | None = None  # also where the time does not count
 
     def time(self, work: Work) -> None:
         """Measure. Raises `Outcome`: for a wrong answer, a time that cannot be relied on, and what calls raise."""
         self.process.require(work.function)
         self.process.renew()  # so that nothing of it is on the GPU while the baseline is measured alone
         with ExitStack() as stack:
-            stack.enter_context(undisturbed())
-            self.servers.start_in_judge()
-            watch = stack.enter_context(stopwatch(work))
-            baseline = stack.enter_context(self._baseline(work))
-            with ours():
-                self._warm_up(watch, baseline)
-                before = alone(partial(watch.sample, baseline, checked=False), len(watch.sets), RANDOM.randint)
-            measured = self._beside(watch, baseline, before)
+            watch, baseline = self._ready(stack, work, self.entry.baseline.value)
+            before = self._alone(watch, baseline)
+            self.measured = measured = self._beside(watch, baseline, before)
             if measured.uneven():
-                with ours():
-                    after = alone(partial(watch.sample, baseline, checked=False), len(watch.sets), RANDOM.randint)
+                after = self._alone(watch, baseline)
                 refuse_uneven(measured, Line.through(after).slope_s, work.function)
         self.speed = self._speed(work, settled(measured, work.function))
+
+    def baseline_s(self, work: Work, baseline: str) -> float:
+        """Seconds that a call of a baseline takes by itself: the submission has no part in it."""
+        with ExitStack() as stack:
+            return Line.through(self._alone(*self._ready(stack, work, baseline))).slope_s
+
+    def _ready(self, stack: ExitStack, work: Work, baseline: str) -> tuple[Stopwatch, Player]:
+        """Arguments, and a baseline's child that has worked on them."""
+        stack.enter_context(undisturbed())
+        self.servers.start_in_judge()
+        watch = stack.enter_context(stopwatch(work))
+        player = stack.enter_context(self._baseline(work, baseline))
+        with ours():
+            self._warm_up(watch, player)
+        return watch, player
+
+    def _alone(self, watch: Stopwatch, baseline: Player) -> list[Sample]:
+        with ours():
+            take = partial(watch.sample, baseline, checked=False)
+            return alone(take, len(watch.sets), RANDOM.randint, min(ALONE, self.samples))
 
     def _beside(self, watch: Stopwatch, baseline: Player, before: Sequence[Sample]) -> Measured:
         """Open the submission's child, measure it and the baseline in turns, and end it. Raises `Outcome`."""
@@ -79,7 +95,7 @@ class Clock:
                     with frozen([server]), ours():
                         return watch.sample(baseline, calls, checked=False)
 
-                return measure(of_submission, of_baseline, before, len(watch.sets), RANDOM.randint)
+                return measure(of_submission, of_baseline, before, len(watch.sets), RANDOM.randint, self.samples)
         except (torch.OutOfMemoryError, CudaFailed) as error:
             raise Outcome(
                 Verdict.OUT_OF_MEMORY, f"the GPU's memory ran out beside timed calls of {watch.work.function}",
@@ -105,8 +121,8 @@ class Clock:
             player.leave()
 
     @contextmanager
-    def _baseline(self, work: Work) -> Iterator[Player]:
-        opponent = work.opponent(self.entry.baseline.value)
+    def _baseline(self, work: Work, baseline: str) -> Iterator[Player]:
+        opponent = work.opponent(baseline)
         child = RunnerChild(self.servers.own())
         player = Player(child, opponent.function, opponent.options, opponent.differentiates)
         try:

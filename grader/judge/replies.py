@@ -176,7 +176,15 @@ class Done(Strict):
     status: Literal["done"]
 
 
-Reply = Loaded | Answered | Raised | Request | Carried | Timed | Done
+class Estimated(Strict):
+    """Seconds of a call in rounds of calls, by the runner's own clock and word."""
+
+    number: Count
+    status: Literal["estimated"]
+    seconds: Annotated[list[Annotated[float, Field(gt=0, allow_inf_nan=False)]], Field(min_length=2, max_length=4096)]
+
+
+Reply = Loaded | Answered | Raised | Request | Carried | Timed | Done | Estimated
 _REPLY: TypeAdapter[Reply] = TypeAdapter(Annotated[Reply, Field(discriminator="status")])
 
 

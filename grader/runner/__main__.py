@@ -29,8 +29,9 @@ def main() -> None:
     gc.disable()  # a fifth of the import time is garbage collection that finds nothing
     if sys.argv[3:]:
         be_alone(control, sys.argv[4:])
+    import estimate  # noqa: F401  (imported here, as all of these, so that children find them when the path is gone)
     import numpy
-    import probe  # noqa: F401  (imported here, as all of these, so that children find them when the path is gone)
+    import probe  # noqa: F401
     import protocol
     import scenario  # noqa: F401
     import timing  # noqa: F401

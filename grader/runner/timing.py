@@ -13,16 +13,38 @@ from tensors import DTYPES, describe
 NO_ROOM = -1  # of a tensor to be described: it does not travel
 
 
-class Timed:
-    """A function of the submission's, and sets of arguments for it in blocks of the judge's."""
+class Calls:
+    """A function of the submission's, and how it is called with a set of tensors."""
 
     def __init__(self, module: Any, header: dict[str, Any], device: str) -> None:
-        """`header`: blocks (handles), sets (of tensors in them), function, arguments, options, gradient (or None)."""
+        """`header`: function, arguments (numbers of tensors), options, gradient (the number of one, or None)."""
         self.device = device
         self.function: Callable[..., Any] = getattr(module, header["function"])
         self.options, self.arguments, self.incoming = header["options"], header["arguments"], header["gradient"]
         torch.zeros(1, device=device)  # CUDA starts at its first use, and the driver opens nothing before
         torch._C._set_deterministic_algorithms(False)  # or fresh memory would be filled in the time of a call
+
+    def call(self, tensors: list[torch.Tensor]) -> Sequence[object]:
+        """Its results, or where a gradient comes in, those of the tensors that require one."""
+        result = self.function(*(tensors[at] for at in self.arguments), **self.options)
+        results: Sequence[object] = result if type(result) is tuple else (result,)
+        if self.incoming is None:
+            return results
+        leaves = tuple(tensor for tensor in tensors if tensor.requires_grad)
+        run: Any = torch.autograd.graph._engine_run_backward
+        gradients: Sequence[object] = run(
+            (results[0],), (tensors[self.incoming],), False, False, leaves, allow_unreachable=True,
+            accumulate_grad=False,
+        )  # fmt: skip
+        return gradients
+
+
+class Timed(Calls):
+    """The same with sets of arguments in blocks of the judge's."""
+
+    def __init__(self, module: Any, header: dict[str, Any], device: str) -> None:
+        """`header`: what `Calls` takes, blocks (handles), and sets (of tensors in them)."""
+        super().__init__(module, header, device)
         self.theirs = [blocks.Opened(handle) for handle in header["blocks"]]
         self.sets = [[self._view(spec) for spec in tensors] for tensors in header["sets"]]
         self.kept: list[Sequence[object]] = []  # what the last calls gave: the judge still looks at it
@@ -41,22 +63,9 @@ class Timed:
         """
         self.kept, places, new = [], [], list[str]()
         for number in order:
-            self.kept.append(self._call(self.sets[number]))
+            self.kept.append(self.call(self.sets[number]))
             places.append([self._place(value, new) for value in self.kept[-1]])
         return {"places": places, "blocks": new}
-
-    def _call(self, tensors: list[torch.Tensor]) -> Sequence[object]:
-        result = self.function(*(tensors[at] for at in self.arguments), **self.options)
-        results: Sequence[object] = result if type(result) is tuple else (result,)
-        if self.incoming is None:
-            return results
-        leaves = tuple(tensor for tensor in tensors if tensor.requires_grad)
-        run: Any = torch.autograd.graph._engine_run_backward
-        gradients: Sequence[object] = run(
-            (results[0],), (tensors[self.incoming],), False, False, leaves, allow_unreachable=True,
-            accumulate_grad=False,
-        )  # fmt: skip
-        return gradients
 
     def _view(self, spec: dict[str, Any]) -> torch.Tensor:
         block = self.theirs[spec["block"]].content

@@ -1,7 +1,7 @@
-"""What a runner's child does for the judge: `load`, `call`, `scenario`, `sample`. One message in, one reply out.
+"""What a runner's child does for the judge: `load`, `call`, `scenario`, `sample`, `estimate`.
 
-A child serves one check and is thrown away. It reports what happened and judges nothing: whatever it
-says may have been said by the student's code, which lives in the same process.
+One message in, one reply out. A child serves one check and is thrown away. It reports what happened and judges
+nothing: whatever it says may have been said by the student's code, which lives in the same process.
 """
 
 import importlib
@@ -63,7 +63,7 @@ class Child:
     def answer(self, header: dict[str, Any], payload: bytearray) -> tuple[dict[str, Any], list[memoryview]]:
         """Carry out one message. Whatever the student's code raises becomes a reply."""
         verbs = {"probe": self.probe, "load": self.load, "call": self.call, "scenario": self.scenario,
-                 "prepare": self.prepare, "sample": self.sample}  # fmt: skip
+                 "prepare": self.prepare, "sample": self.sample, "estimate": self.estimate}  # fmt: skip
         try:
             return verbs[header["verb"]](header, payload)
         except BaseException as error:  # the boundary: SystemExit and KeyboardInterrupt are the student's, too
@@ -142,6 +142,12 @@ class Child:
     def sample(self, header: dict[str, Any], payload: bytearray) -> tuple[dict[str, Any], list[memoryview]]:
         """Make calls that the judge times."""
         return {"status": "timed", **self.timed.run(header["order"]), "compiled_s": self.operators.compiled_s}, []
+
+    def estimate(self, header: dict[str, Any], payload: bytearray) -> tuple[dict[str, Any], list[memoryview]]:
+        """Time calls here, for a student: nothing that is graded rests on it."""
+        import estimate
+
+        return {"status": "estimated", "seconds": estimate.Estimate(self.module, header, self.device).run()}, []
 
     def wait(self) -> dict[str, Any]:
         """Until the GPU has done all that was asked for. The judge's clock stops when it hears this."""

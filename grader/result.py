@@ -6,8 +6,6 @@ another meaning, without raising the number. Readers ignore fields that they do 
 
 from __future__ import annotations
 
-import os
-import tempfile
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Literal
@@ -15,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, model_validator
 
 from grader.clock.curve import Threshold
+from grader.files import write_whole
 from grader.judge.verdict import Verdict
 from grader.rubric import Baseline, Visibility
 from grader.sandbox.levels import Level
@@ -196,14 +195,4 @@ class Result(Record):
 
     def write(self, path: Path) -> None:
         """Write `result.json` whole or not at all."""
-        text = self.model_dump_json(by_alias=True, indent=2) + "\n"
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=path.name, delete=False) as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(file.name, 0o644)
-        try:
-            os.replace(file.name, path)
-        except OSError:
-            os.unlink(file.name)
-            raise
+        write_whole(path, (self.model_dump_json(by_alias=True, indent=2) + "\n").encode())

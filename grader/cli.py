@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -24,6 +25,7 @@ from grader.judge.output import clean
 from grader.judge.server import RunnerBroken
 from grader.judge.servers import Servers
 from grader.judge.snapshot import Refused, Snapshot
+from grader.judge.verdict import Verdict
 from grader.rubric import Rubric, RubricError
 from grader.sandbox.bubblewrap import Bubblewrap
 from grader.sandbox.levels import Device, Unconfined
@@ -40,6 +42,7 @@ NO_SPEED_HERE = (
     "`check` says whether a kernel is right, and docs/measurements.md how fast kernels can be"
 )
 STOPPED = 130  # by Ctrl-C, as shells report it
+PICTURES = (".svg", ".png")
 
 app = typer.Typer(add_completion=False, no_args_is_help=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -78,42 +81,62 @@ def check(
 def bench(
     names: Annotated[list[str] | None, typer.Argument(metavar="[PROBLEM]...", help="all by default")] = None,
     submission: Annotated[Path, typer.Option(help="folder with the modules")] = STUBS,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="also draw speed over size, and the roofline: .svg or .png")
+    ] = None,
+    json: Json = None,
 ) -> None:
-    """Measure how fast the kernels of assignment/ are, on a GPU: time, rate, and ratio to a baseline."""
+    """Measure how fast the kernels of assignment/ are, on a GPU: time, rate, part of its limit, ratio to baselines.
+
+    Examples: bench; bench softmax; bench matmul --plot matmul.svg; bench --submission solutions --json speeds.json
+    """
     rubric = _rubric()
     timed = [problem for problem, entry in rubric.problems.items() if entry.speed]
     for name in names or ():
         if name not in timed:
             _usage(f"nothing of `{name}` is timed; there are {', '.join(timed)}")
-    _refuse_paths(submission, None)
+    _refuse_paths(submission, json)
+    _refuse_plot(plot)
     machine = Machine.here()
     if not uses_gpu(machine):
         _usage(NO_SPEED_HERE)
     with _ours_to_tell():
-        _bench(rubric, names or timed, submission, machine)
+        _bench(rubric, [name for name in timed if name in (names or timed)], submission, machine, plot, json)
 
 
-def _bench(rubric: Rubric, names: Sequence[str], submission: Path, machine: Machine) -> None:
-    from grader.bench.rows import measured
-    from grader.bench.table import show_row, show_rows
+def _bench(
+    rubric: Rubric, names: Sequence[str], submission: Path, machine: Machine, plot: Path | None, json: Path | None
+) -> None:
+    from grader.bench.meters import meter_of
+    from grader.bench.rows import Measurements, Session
+    from grader.bench.table import show_bench, show_row
     from grader.terminal import make_console
 
-    snapshot, servers, rows, console = Snapshot.of(submission), Servers.on(machine), [], make_console()
+    gc.enable()  # see grader/__main__.py
+    snapshot, servers, console = Snapshot.of(submission), Servers.on(machine), make_console()
+    gpu, measured = machine.gpus[0], Measurements()
     try:
         servers.ready()
-        if not servers.shares_memory:
-            _usage("speed is measured through CUDA IPC, which does not work here (WSL, gVisor)")
-        for row in measured(rubric, names, snapshot, servers, lambda check: _note(f"{check} ...")):
-            show_row(row, console)
-            rows.append(row)
-    except KeyboardInterrupt:
-        print("Stopped.", file=sys.stderr)
+        session = Session(rubric, meter_of(snapshot, servers), gpu.memory_bytes, gpu.name, _note)
+        measured.by(session, names, ladders=plot is not None, told=lambda row: show_row(row, console))
     finally:
         _note("")
         servers.close()
         snapshot.remove()
-    show_rows(rows, console)
-    raise typer.Exit(PASSED if rows and all(row.speed for row in rows) else FAILED)
+    bench = measured.record(gpu.name, servers.versions)
+    show_bench(bench, console)
+    if json:
+        bench.write(json)
+    if plot:
+        from grader.bench.plot import draw
+
+        draw(bench, plot)
+    if measured.broken:
+        raise measured.broken
+    if measured.stopped:
+        print("Stopped: what was measured before is above.", file=sys.stderr)
+        raise typer.Exit(STOPPED)
+    raise typer.Exit(PASSED if all(row.verdict is Verdict.PASS for row in bench.rows) else FAILED)
 
 
 @contextmanager
@@ -233,7 +256,6 @@ def _machine_for(device: Device | None, gpus: int) -> Machine:
 
 
 def _finish(result: Result, rubric: Rubric, json: Path | None, staff: bool) -> None:
-    from grader.judge.verdict import Verdict
     from grader.summary import show_result
     from grader.terminal import make_console
 
@@ -278,16 +300,31 @@ def _refuse_paths(submission: Path, json: Path | None) -> None:
     if not submission.is_dir():
         is_file = submission.is_file()
         _usage(f"{submission} is a file: give its folder" if is_file else f"there is no folder {submission}")
-    if json and not json.absolute().parent.is_dir():
-        _usage(f"there is no folder {json.parent} to write {json.name} to")
-    if json and (json.is_dir() or not os.access(json.absolute().parent, os.W_OK)):
-        _usage(f"{json} cannot be written")
+    if json:
+        _refuse_target(json)
+
+
+def _refuse_target(file: Path) -> None:
+    if not file.absolute().parent.is_dir():
+        _usage(f"there is no folder {file.parent} to write {file.name} to")
+    if file.is_dir() or not os.access(file.absolute().parent, os.W_OK):
+        _usage(f"{file} cannot be written")
+
+
+def _refuse_plot(plot: Path | None) -> None:
+    if not plot:
+        return
+    if plot.suffix not in PICTURES:
+        _usage(f"a picture is {' or '.join(PICTURES)}, and {plot.name} ends otherwise")
+    _refuse_target(plot)
+    if find_spec("matplotlib") is None:
+        _usage("matplotlib draws the picture, and is not installed here: `uv sync` brings it")
 
 
 def _note(text: str) -> None:
     """A passing line, on a terminal only; the next one replaces it."""
     if sys.stderr.isatty():
-        print(f"{text:<40}", end="\r", flush=True, file=sys.stderr)
+        print(f"{text:<60}", end="\r", flush=True, file=sys.stderr)
 
 
 def _usage(sentence: str) -> None:

@@ -1,0 +1,153 @@
+"""Who holds the clock for `bench`: the judge, or where it cannot share its device memory, the submission itself."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from grader.clock.measure import SAMPLES
+from grader.clock.players import BASELINES
+from grader.clock.timer import LOAD_LIMIT_S, WARM_LIMIT_S, Clock, ours, summary
+from grader.clock.works import Work
+from grader.judge.child import RunnerChild
+from grader.judge.replies import Estimated, Loaded, Raised
+from grader.judge.server import RunnerBroken
+from grader.judge.servers import Servers
+from grader.judge.snapshot import Snapshot
+from grader.judge.submission import CheckProcess
+from grader.judge.verdict import Outcome, Verdict
+from grader.judge.wording import raised_outcome
+from grader.result import Gpu
+from grader.rubric_files import SpeedEntry
+from grader.runner.blocks import CudaFailed
+
+BRIEF_SAMPLES = 8  # of a point in a picture, where a graded time has SAMPLES
+FINE_S = 0.25e-3  # the clock's rules are made for calls that take longer (docs/measurements.md)
+
+
+@dataclass(frozen=True)
+class Times:
+    """What a function and its baseline took in the same seconds."""
+
+    time_s: float
+    iqr_s: float
+    baseline_s: float
+    gpu: Gpu | None = None  # meanwhile
+
+
+class Meter(Protocol):
+    """Takes times."""
+
+    estimates: bool  # by the submission's word, its answers unseen
+
+    def beside(self, work: Work, entry: SpeedEntry, brief: bool = False) -> Times:
+        """Of the submission's function and its baseline; with fewer samples if `brief`. Raises `Outcome`."""
+
+    def alone_s(self, work: Work, entry: SpeedEntry, baseline: str) -> float:
+        """Seconds of a call of any baseline, by itself. Raises `RunnerBroken`."""
+
+
+def meter_of(snapshot: Snapshot, servers: Servers) -> Meter:
+    """The judge's clock where it works, once servers are ready."""
+    return JudgesClock(snapshot, servers) if servers.shares_memory else OwnWord(snapshot, servers)
+
+
+@dataclass(frozen=True)
+class JudgesClock:
+    """The clock that grades."""
+
+    snapshot: Snapshot
+    servers: Servers
+    estimates = False
+
+    def beside(self, work: Work, entry: SpeedEntry, brief: bool = False) -> Times:
+        with self._clock(work, entry, BRIEF_SAMPLES if brief else SAMPLES) as clock:
+            try:
+                clock.time(work)
+            except Outcome:
+                # Answers were right, and a time is there. Of short calls, which are not scored, it need not settle.
+                if not (brief and clock.measured and clock.measured.theirs.time_s < FINE_S):
+                    raise
+            assert clock.measured
+            assert self.servers.gpu
+            theirs, gpu = clock.measured.theirs, summary(self.servers.gpu.name, clock.states)
+            return Times(theirs.time_s, theirs.iqr_s, clock.measured.baseline.time_s, gpu)
+
+    def alone_s(self, work: Work, entry: SpeedEntry, baseline: str) -> float:
+        with self._clock(work, entry, BRIEF_SAMPLES) as clock:
+            return clock.baseline_s(work, baseline)
+
+    @contextmanager
+    def _clock(self, work: Work, entry: SpeedEntry, samples: int) -> Iterator[Clock]:
+        process = CheckProcess(self.servers, self.snapshot.folder, work.problem, entry.limit_s)
+        try:
+            yield Clock(process, self.servers, entry, samples=samples)
+        except (torch.OutOfMemoryError, CudaFailed):
+            raise Outcome(
+                Verdict.SKIPPED, "the judge's arguments and answers need more memory than this GPU has"
+            ) from None
+        finally:
+            process.close()
+
+
+@dataclass(frozen=True)
+class OwnWord:
+    """CUDA's events in the process that computes, for the submission and for baselines: good to a tenth or so."""
+
+    snapshot: Snapshot
+    servers: Servers
+    estimates = True
+
+    def beside(self, work: Work, entry: SpeedEntry, brief: bool = False) -> Times:
+        process = CheckProcess(self.servers, self.snapshot.folder, work.problem, entry.limit_s)
+        try:
+            process.require(work.function)
+            assert process.child
+            gradient = work.gradient is not None
+            seconds = estimated(process.child, request(work, work.function, work.options, gradient), work.function)
+        finally:
+            process.close()
+        first, middle, third = statistics.quantiles(seconds, n=4)
+        return Times(middle, third - first, self.alone_s(work, entry, entry.baseline.value))
+
+    def alone_s(self, work: Work, entry: SpeedEntry, baseline: str) -> float:
+        opponent, child = work.opponent(baseline), RunnerChild(self.servers.own())
+        gradient = opponent.differentiates and work.gradient is not None
+        message: dict[str, object] = {"verb": "load", "folder": str(BASELINES), "module": BASELINES.name}
+        try:
+            with ours():
+                reply, _ = child.request(message, (), LOAD_LIMIT_S, LOAD_LIMIT_S)
+                if not isinstance(reply, Loaded):
+                    raise RunnerBroken(f"the baselines cannot be loaded: {reply}")
+                header = request(work, opponent.function, opponent.options, gradient)
+                return statistics.median(estimated(child, header, opponent.function))
+        finally:
+            child.end()
+
+
+def request(work: Work, function: str, options: object, gradient: bool) -> dict[str, object]:
+    """What the runner is asked, for a function that differentiates or not."""
+    return {
+        "verb": "estimate", "function": function, "options": options, "gradient": work.gradient if gradient else None,
+        "arguments": [number for number in range(len(work.inputs)) if number != work.gradient],
+        "inputs": [
+            {"shape": list(spec.shape), "dtype": str(spec.dtype).removeprefix("torch."),
+             "requires_grad": gradient and number != work.gradient}
+            for number, spec in enumerate(work.inputs)
+        ],
+    }  # fmt: skip
+
+
+def estimated(child: RunnerChild, header: dict[str, object], function: str) -> Sequence[float]:
+    """Seconds of a call, as a runner's process says. Raises `Outcome`."""
+    reply, _ = child.request(header, (), WARM_LIMIT_S, WARM_LIMIT_S)
+    if isinstance(reply, Raised):
+        raise raised_outcome(reply, f"a timed call of {function}")
+    if not isinstance(reply, Estimated):
+        raise child.malformed("an answer where nothing was asked")
+    return reply.seconds

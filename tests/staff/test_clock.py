@@ -222,6 +222,32 @@ def test_large_samples_take_twenty_milliseconds_where_there_are_arguments_for_it
     assert 1 <= sizes.small[0] < sizes.small[1] < sizes.large[0]
 
 
+@pytest.mark.parametrize("samples", [8, SAMPLES])
+def test_both_halves_of_the_samples_have_small_and_large_ones(draws, samples):
+    """Or whether anything has moved between them could not be told."""
+    sizes = Sizes.for_calls(CALL_S, MOST)
+    for _ in range(500):
+        drawn = sizes.drawn(draws.randint, samples)
+        assert len(drawn) == samples
+        large = [size >= sizes.large[0] for size in drawn]
+        assert sum(large) == samples // 2
+        assert {0 < sum(half) < samples // 2 for half in (large[: samples // 2], large[samples // 2 :])} == {True}
+
+
+def test_fewer_samples_are_taken_where_that_is_asked_for(draws):
+    taken: list[int] = []
+
+    def counted(calls: int) -> Sample:
+        taken.append(calls)
+        return honest(CALL_S, draws)(calls)
+
+    before = alone(counted, MOST, draws.randint, 8)
+    assert (len(before), len(taken)) == (8, 4 + 8)  # four show how long a call takes
+    found = measure_beside(honest(CALL_S, draws), counted, before, MOST, draws.randint, 8)
+    assert found.theirs.samples + len(found.theirs.refusals) == 8
+    assert found.ratio == pytest.approx(1, rel=0.02)
+
+
 # Where an answer lies is what the runner says: nothing is read that is not in the block.
 
 SIZE = 4096  # bytes of the block

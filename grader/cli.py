@@ -119,6 +119,8 @@ def _bench(
         servers.ready()
         session = Session(rubric, meter_of(snapshot, servers), gpu.memory_bytes, gpu.name, _note)
         measured.by(session, names, ladders=plot is not None, told=lambda row: show_row(row, console))
+    except KeyboardInterrupt:
+        measured.stopped = True
     finally:
         _note("")
         servers.close()
@@ -127,14 +129,14 @@ def _bench(
     show_bench(bench, console)
     if json:
         bench.write(json)
-    if plot:
+    if plot and bench.limits:  # without them nothing else was measured
         from grader.bench.plot import draw
 
         draw(bench, plot)
     if measured.broken:
         raise measured.broken
     if measured.stopped:
-        print("Stopped: what was measured before is above.", file=sys.stderr)
+        print("Stopped: what was measured before is told.", file=sys.stderr)
         raise typer.Exit(STOPPED)
     raise typer.Exit(PASSED if all(row.verdict is Verdict.PASS for row in bench.rows) else FAILED)
 

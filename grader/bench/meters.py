@@ -49,7 +49,7 @@ class Meter(Protocol):
         """Of the submission's function and its baseline; with fewer samples if `brief`. Raises `Outcome`."""
 
     def alone_s(self, work: Work, entry: SpeedEntry, baseline: str) -> float:
-        """Seconds of a call of any baseline, by itself. Raises `RunnerBroken`."""
+        """Seconds of a call of any baseline, by itself. Raises `Outcome`, and `RunnerBroken`."""
 
 
 def meter_of(snapshot: Snapshot, servers: Servers) -> Meter:
@@ -76,11 +76,11 @@ class JudgesClock:
             assert clock.measured
             assert self.servers.gpu
             theirs, gpu = clock.measured.theirs, summary(self.servers.gpu.name, clock.states)
-            return Times(theirs.time_s, theirs.iqr_s, clock.measured.baseline.time_s, gpu)
+            return Times(seen(theirs.time_s), theirs.iqr_s, seen(clock.measured.baseline.time_s), gpu)
 
     def alone_s(self, work: Work, entry: SpeedEntry, baseline: str) -> float:
         with self._clock(work, entry, BRIEF_SAMPLES) as clock:
-            return clock.baseline_s(work, baseline)
+            return seen(clock.baseline_s(work, baseline))
 
     @contextmanager
     def _clock(self, work: Work, entry: SpeedEntry, samples: int) -> Iterator[Clock]:
@@ -128,6 +128,13 @@ class OwnWord:
                 return statistics.median(estimated(child, header, opponent.function))
         finally:
             child.end()
+
+
+def seen(slope_s: float) -> float:
+    """The same, if it is a time: of very short calls noise may be all that the clock sees. Raises `Outcome`."""
+    if slope_s <= 0:
+        raise Outcome(Verdict.GRADER_ERROR, "calls are too short for the clock")
+    return slope_s
 
 
 def request(work: Work, function: str, options: object, gradient: bool) -> dict[str, object]:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.gridspec import GridSpec
 
 # Okabe and Ito's colours, which people tell apart who do not see all of them; markers and dashes differ, too.
-YOURS, FIRST, SECOND, GREY, INK = "#0072B2", "#D55E00", "#009E73", "#767676", "#333333"
+YOURS, FIRST, SECOND = "#0072B2", "#D55E00", "#009E73"
+PALE, GREY, INK = "#E5E5E5", "#767676", "#333333"
 WIDTH, PANEL_HEIGHT, HEAD = 9.0, 2.7, 0.5  # inches: two panels beside each other, at the width of a README
 DOTS = 160  # an inch, of a PNG
 MOST_TICKS = 7
@@ -70,67 +71,58 @@ def _heading(bench: Bench) -> str:
 
 def _panel(axes: Axes, check: str, points: Sequence[Row], bench: Bench) -> None:
     """Speed over size: the submission's, that of baselines, and the limit."""
-    timed = [point for point in points if isinstance(point, Timed) and point.size]
+    sizes = [point.size for point in points if point.size]  # the tiny shape has none
+    points = [point for point in points if point.size]
+    timed = [point for point in points if isinstance(point, Timed)]
     axes.set_title(LADDERS[check].title, loc="left", pad=20)
     axes.set_xlabel(LADDERS[check].axis)
     if not timed:
         axes.text(0.5, 0.5, "nothing could be measured", ha="center", transform=axes.transAxes, color=GREY)
         axes.set(xticks=[], yticks=[])
         return
-    sizes = [point.size for point in points if point.size]
-    _series(axes, points, [_rate(point, None) for point in points], "yours", YOURS, "o-")
-    first = timed[0].baseline
-    others = [name for name in timed[0].others if name != first]
-    for name, colour, dashes in zip([first, *others], (FIRST, SECOND), ("s--", "^:"), strict=False):
-        _series(axes, points, [_rate(point, name.value) for point in points], name.value, colour, dashes)
+    lines = [("yours", "o-", YOURS, 1.8), (timed[0].baseline.value, "s--", FIRST, 1.2)]
+    lines += [(name.value, "^:", SECOND, 1.2) for name in timed[0].others]
+    for number, (name, form, colour, width) in enumerate(lines):
+        rates = [_rate(point, name) for point in points]
+        axes.plot(sizes, rates, form, color=colour, label=name, lw=width, ms=2.5 * width, zorder=4 - number)
     _limit_line(axes, timed[0], bench)
-    hollow = [point for point in timed if point.launch_bound]
-    axes.plot(
-        [point.size or 0 for point in hollow], [point.rate for point in hollow], "o", color=YOURS, zorder=5,
-        markerfacecolor="white", markersize=4.5, clip_on=False,
-    )  # fmt: skip
+    hollow = [(point.size, point.rate) for point in timed if point.launch_bound]
+    axes.plot(*zip(*hollow, strict=True) if hollow else ([], []), "o", color=YOURS, mfc="white", ms=4.5, zorder=5)
+    _dress(axes, sizes, timed[0].unit)
+
+
+def _dress(axes: Axes, sizes: Sequence[int], unit: str) -> None:
+    """Scales, ticks, and the legend above: no line can be there."""
     axes.set_xscale("log", base=2)
     axes.set_xticks(_ticks(sizes), [short(size) for size in _ticks(sizes)])
     axes.minorticks_off()
     axes.set_ylim(0, HEADROOM * axes.dataLim.ymax)
-    axes.set_ylabel(timed[0].unit)
-    axes.grid(axis="y", color="#E5E5E5", linewidth=0.6)
+    axes.set_ylabel(unit)
+    axes.grid(axis="y", color=PALE, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.legend(
         loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=4, borderpad=0, handlelength=1.8, columnspacing=1.2,
         handletextpad=0.5,
     )  # fmt: skip
-    for line in axes.lines:
+    for line in axes.lines:  # also those on the lower edge are seen whole
+        line.set_clip_on(False)
         line.set_in_layout(False)  # one without points has no place
 
 
 def _limit_line(axes: Axes, row: Timed, bench: Bench) -> None:
     if bench.limits and row.of_limit is not None:
-        limit = bench.limits.device_copy if row.unit == "TB/s" else bench.limits.matmul
-        what = "copy" if row.unit == "TB/s" else "matmul"
+        copies = row.unit == "TB/s"
+        limit, what = (bench.limits.device_copy, "copy") if copies else (bench.limits.matmul, "matmul")
         axes.axhline(limit.rate, color=GREY, linewidth=1.0, linestyle=(0, (6, 2, 1, 2)), label=f"limit: a large {what}")
 
 
-def _series(
-    axes: Axes, points: Sequence[Row], rates: Sequence[float], label: str, colour: str, form: str
-) -> None:  # fmt: skip
-    """A line through what was measured, broken where something was not."""
-    sizes = [point.size for point in points if point.size]
-    kept = [rate for point, rate in zip(points, rates, strict=True) if point.size]
-    width, size = (1.8, 4.5) if label == "yours" else (1.2, 3.5)
-    axes.plot(
-        sizes, kept, form, color=colour, label=label, linewidth=width, markersize=size,
-        zorder=4 if label == "yours" else 3, clip_on=False,
-    )  # fmt: skip
-
-
-def _rate(point: Row, baseline: str | None) -> float:
-    """TB/s or TFLOP/s of the submission, or of a baseline on the same shape; NaN where it was not measured."""
+def _rate(point: Row, whose: str) -> float:
+    """TB/s or TFLOP/s of "yours", or of a baseline on the same shape; NaN where it was not measured."""
     if not isinstance(point, Timed):
         return math.nan
-    times_s = {None: point.time_s, point.baseline.value: point.baseline_s}
+    times_s = {"yours": point.time_s, point.baseline.value: point.baseline_s}
     times_s |= {name.value: other_s for name, other_s in point.others.items()}
-    return point.rate * point.time_s / times_s[baseline] if baseline in times_s else math.nan
+    return point.rate * point.time_s / times_s[whose]
 
 
 def _ticks(sizes: Sequence[int]) -> list[int]:
@@ -167,7 +159,7 @@ def _roofline(axes: Axes, bench: Bench) -> None:
     axes.set_title("roofline", loc="left")
     axes.set_xlabel("operations a byte")
     axes.set_ylabel("TFLOP/s")
-    axes.grid(color="#E5E5E5", linewidth=0.6)
+    axes.grid(color=PALE, linewidth=0.6)
     axes.set_axisbelow(True)
     _name_limits(axes, bench.limits, low, ridge, high)
     _labels(axes, timed, ridge)

@@ -36,8 +36,7 @@ def _show_rows(bench: Bench, console: Console) -> None:
     timed = [row for row in bench.rows if isinstance(row, Timed)]
     if not timed or not bench.limits:
         return
-    table = plain_table(console)
-    table.add_column("function", overflow="fold")
+    table = plain_table(console, "function")
     for name in ("a call", "rate", "of\nlimit", "ratio to", "points"):
         table.add_column(name, justify="left" if name == "ratio to" else "right", no_wrap=True)
     for row in timed:

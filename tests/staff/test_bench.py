@@ -164,6 +164,17 @@ def test_the_gpu_is_told_with_what_held_it_back():
     assert "GPU A at 1500 MHz, 640 W, 61 °C, held back by power." in shown(record("gelu"))
 
 
+def test_an_estimate_is_marked_wherever_it_is_told():
+    meter = Simulated(gpu=None)
+    meter.estimates = True
+    bench = record("gelu", meter=meter)
+    [row] = bench.rows
+    assert row.estimate
+    assert "gelu bfloat16 ~1.00 ms 2.15 TB/s 50% 0.50 device_copy ~30%" in lines_of(bench)
+    assert "~ is an estimate: CUDA IPC does not work here" in shown(bench)
+    assert "estimate" not in shown(record("gelu"))
+
+
 def test_what_was_not_measured_says_why_and_leaves_the_others():
     broken = Simulated(raising(Verdict.FAIL, lambda work: work.function == "softmax"))
     text = shown(record("gelu", "softmax", meter=broken))
@@ -448,6 +459,13 @@ def test_a_short_call_in_a_picture_need_not_settle(judges_clock, monkeypatch):
     assert judges_clock.beside(works.gelu(1 << 20), ENTRY, brief=True).time_s == 0.1e-3
 
 
+@pytest.mark.parametrize("time_s", [0.0, -1e-6])
+def test_a_time_that_is_none_is_no_time(judges_clock, monkeypatch, time_s):
+    monkeypatch.setattr(FakeClock, "time_s", time_s)
+    with pytest.raises(Outcome, match="too short for the clock"):
+        judges_clock.beside(works.gelu(1 << 15), ENTRY, brief=True)
+
+
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("full"), CudaFailed("cuMemAlloc_v2 gave 2")])
 def test_a_gpu_that_is_too_small_is_no_fault_of_the_submissions(judges_clock, monkeypatch, error):
     monkeypatch.setattr(FakeClock, "doubt", error)
@@ -473,6 +491,22 @@ def test_bench_says_in_one_sentence_why_it_measures_nothing(arguments, words, ca
         cli.app(args=["bench", *arguments], prog_name="python -m grader")
     assert ended.value.code == cli.USAGE
     assert words in capsys.readouterr().err
+
+
+def test_a_stop_before_anything_is_measured_draws_nothing(tmp_path, monkeypatch, capsys):
+    class Stopping(Standing):
+        def ready(self):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "uses_gpu", lambda machine: True)
+    monkeypatch.setattr(cli, "Servers", Stopping)
+    gpu = SimpleNamespace(name="GPU A", memory_bytes=141 << 30)
+    monkeypatch.setattr(cli.Machine, "here", lambda: SimpleNamespace(gpus=(gpu,)))
+    with pytest.raises(SystemExit) as ended:
+        cli.app(args=["bench", "gelu", "--plot", str(tmp_path / "a.svg")], prog_name="python -m grader")
+    assert ended.value.code == cli.STOPPED
+    assert not list(tmp_path.iterdir())
+    assert "Stopped" in capsys.readouterr().err
 
 
 class Standing:

@@ -227,7 +227,7 @@ def test_both_halves_of_the_samples_have_small_and_large_ones(draws, samples):
     """Or whether anything has moved between them could not be told."""
     sizes = Sizes.for_calls(CALL_S, MOST)
     for _ in range(500):
-        drawn = sizes.drawn(draws.randint, samples)
+        drawn = sizes.drawn(samples, draws.randint)
         assert len(drawn) == samples
         large = [size >= sizes.large[0] for size in drawn]
         assert sum(large) == samples // 2

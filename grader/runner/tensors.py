@@ -27,11 +27,12 @@ class Storages:
     def __init__(self, device: str) -> None:
         self.device = device
         self.blocks: list[torch.Tensor] = []
+        self.views: dict[str, torch.Tensor] = {}  # of these blocks, by their specs
 
     def fill(self, sizes: Sequence[int], payload: bytearray, keep_addresses: bool) -> None:
         """Place `payload`, the storages one after the other, in fresh memory or where the last ones lie."""
         if not (keep_addresses and [block.numel() for block in self.blocks] == list(sizes)):
-            self.blocks = [torch.empty(size, dtype=torch.uint8, device=self.device) for size in sizes]
+            self.views, self.blocks = {}, [torch.empty(size, dtype=torch.uint8, device=self.device) for size in sizes]
         at = 0
         for block in self.blocks:
             size = block.numel()
@@ -51,12 +52,18 @@ class Storages:
             block.copy_(late)
 
     def view(self, spec: dict[str, Any]) -> torch.Tensor:
-        """The tensor that a header describes: shape, strides and offset in elements, inside its storage."""
+        """The tensor that a header describes: shape, strides and offset in elements, inside its storage.
+
+        The same object again as long as the storage is the same: what is kept by an object's identity is stale then.
+        """
+        if repr(spec) in self.views:
+            return self.views[repr(spec)]
         tensor = torch.empty(0, dtype=DTYPES[spec["dtype"]], device=self.device)
         storage = self.blocks[spec["storage"]].untyped_storage()
         tensor.set_(storage, spec["offset"], spec["shape"], spec["strides"])
         tensor = tensor.to("meta") if spec.get("elsewhere") else tensor
-        return tensor.requires_grad_(True) if spec.get("requires_grad") else tensor
+        self.views[repr(spec)] = tensor.requires_grad_(True) if spec.get("requires_grad") else tensor
+        return self.views[repr(spec)]
 
 
 def describe(value: object, room: int) -> dict[str, Any]:

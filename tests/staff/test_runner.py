@@ -17,8 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from grader.judge.cases import Input
 from grader.judge.servers import Servers
+from grader.judge.submission import CheckProcess, Submission
 from grader.sandbox.levels import RUNNER_FOLDER
 
 from .conftest import ROOT, seen_inside
@@ -162,6 +165,31 @@ def test_a_child_is_new_for_each_check(look_around: LookAround) -> None:
 
 
 # The runner's own source, and the judge's
+
+
+KEEPS_ITS_ARGUMENTS = """import torch
+
+SEEN = []
+
+
+def gelu(x):
+    SEEN.append(x)
+    return torch.tensor([float(SEEN[0] is x)])
+"""
+
+
+def test_a_second_call_has_the_same_tensor_with_new_content(servers: Servers, tmp_path: Path) -> None:
+    (tmp_path / "gelu.py").write_text(KEEPS_ITS_ARGUMENTS)
+    process = CheckProcess(servers, tmp_path, "gelu", 20.0)
+    first, second = (Input((3,)).draw(torch.Generator()) for _ in range(2))
+    try:
+        gelu = Submission(process).gelu
+        gelu(first)
+        again, _ = gelu.again(second)
+        third = gelu(second)
+    finally:
+        process.close()
+    assert (again.plain().item(), third.plain().item()) == (1.0, 0.0)
 
 
 def test_the_runner_imports_nothing_else_of_the_grader() -> None:

@@ -105,6 +105,19 @@ def grade(servers: Servers) -> Callable[..., Result]:
     return run
 
 
+@pytest.fixture(scope="session")
+def grade_as_staff(confined: Servers) -> Callable[..., Result]:
+    """Run checks, hidden ones too, as staff grade, confined: `grade_as_staff(folder, "gelu.speed_bfloat16")`."""
+
+    def run(folder: Path, *names: str) -> Result:
+        rubric = Rubric.read()
+        with submitted(confined, folder) as snapshot:
+            judge = Judge(snapshot, confined, rubric, staff=True)
+            return run_checks(judge, Selection(names, hidden=True).checks(rubric), Silent(), folder.name)
+
+    return run
+
+
 def seen_inside(servers: Servers, folder: Path, expression: str) -> Any:
     """What an expression gives in a submission's function, with `x` its argument."""
     lines = textwrap.indent(textwrap.dedent(expression).strip(), "    ")

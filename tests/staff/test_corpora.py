@@ -1,7 +1,7 @@
 """The corpora: wrong submissions are caught by the check that they name, in words that help; right and slow ones pass.
 
 Each folder below `submissions/` has the modules it is about and an `expect.yaml`. `coverage.yaml` lists every trap
-with the submissions that show it, or a reason why none does.
+with the submissions that show it, or a reason why none does; cheating ones are graded in `test_cheating.py`.
 """
 
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ STAFF = Path(__file__).parent
 WRONG = sorted((STAFF / "submissions" / "wrong").iterdir())
 RIGHT = sorted((STAFF / "submissions" / "right").iterdir())
 SLOWER = sorted((STAFF / "submissions" / "slower").iterdir())  # right ones that thresholds are calibrated with
+CHEATING = sorted((STAFF / "submissions" / "cheating").iterdir())  # graded in test_cheating.py
 COVERAGE = yaml.safe_load((STAFF / "coverage.yaml").read_text())
 MUTANTS = {
     f"{mutant['check'].partition('.')[0]}-{mutant['name']}": mutant["check"]
@@ -97,7 +98,7 @@ def test_a_slower_submission_says_of_each_problem_what_makes_it_slower(folder):
 def test_a_trap_is_shown_by_a_submission_or_has_a_reason(row):
     assert set(row) <= {"trap", "public", "shown_by", "reason"}
     assert row.get("shown_by") or row.get("reason")
-    assert set(row.get("shown_by", [])) <= {folder.name for folder in [*WRONG, *RIGHT]} | set(MUTANTS)
+    assert set(row.get("shown_by", [])) <= {folder.name for folder in [*WRONG, *CHEATING, *RIGHT]} | set(MUTANTS)
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.get("public")], ids=lambda row: row["trap"])
@@ -110,9 +111,9 @@ def test_a_public_trap_is_caught_by_a_public_check(row):
     assert any(name in rubric.checks(problem, Visibility.PUBLIC) for problem, name in checks)
 
 
-def test_every_wrong_submission_shows_a_trap():
+def test_every_wrong_and_every_cheating_submission_shows_a_trap():
     shown = {name for row in ROWS for name in row.get("shown_by", [])}
-    assert {folder.name for folder in WRONG} <= shown
+    assert {folder.name for folder in [*WRONG, *CHEATING]} <= shown
 
 
 def test_traps_are_listed_once():

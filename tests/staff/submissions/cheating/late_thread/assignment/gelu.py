@@ -1,0 +1,29 @@
+"""An empty tensor is returned at once. A thread fills it 50 ms later."""
+
+import queue
+import threading
+import time
+
+import torch
+
+from . import honest
+
+DELAY_S = 0.05
+WAITING = queue.SimpleQueue()
+THREADS = []
+
+
+def fill_late():
+    while True:
+        due, x, answer = WAITING.get()
+        time.sleep(max(due - time.monotonic(), 0.0))
+        answer.copy_(honest.gelu(x))
+
+
+def gelu(x):
+    if not THREADS:
+        THREADS.append(threading.Thread(target=fill_late, daemon=True))
+        THREADS[0].start()
+    answer = torch.empty_like(x)
+    WAITING.put((time.monotonic() + DELAY_S, x, answer))
+    return answer

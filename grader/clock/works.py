@@ -50,7 +50,7 @@ class Work:
     moved_bytes: int  # at least, to and from device memory
     operations: int = 0  # on tensor cores, at least
     options: Mapping[str, object] = field(default_factory=dict)
-    gradient: int | None = None  # which input is the gradient of the result: then the answer is that of the others
+    gradient: int | None = None  # which input is that of the result: then those of the others come after the answer
     refill: Refill = random_numbers
     late: tuple[int, ...] = (0,)  # inputs that nothing else depends on, and of which a column is written last
     libraries: Mapping[str, str] = field(default_factory=dict)  # functions of `baselines`, by the baseline's name
@@ -63,7 +63,8 @@ class Work:
         """What a baseline is for this work. Raises `ValueError` where there is none."""
         if baseline == "device_copy":
             halves = round(self.moved_bytes / self.inputs[0].nbytes)
-            return Opponent("device_copy", {"halves": halves}, differentiates=False)
+            options = {"halves": halves, "results": len(self.outputs)}
+            return Opponent("device_copy", options, differentiates=False)
         if baseline not in self.libraries:
             raise ValueError(f"there is no baseline {baseline} for {self.function}")
         return Opponent(self.libraries[baseline], self.options)
@@ -96,27 +97,19 @@ def softmax(rows: int, columns: int, dtype: torch.dtype = torch.bfloat16) -> Wor
 
 
 def softmax_step(rows: int, columns: int, dtype: torch.dtype = torch.bfloat16) -> Work:
-    """softmax(x), and from a gradient back to that of x."""
+    """softmax(x), and from a gradient back to that of x: both are looked at."""
     x = Spec((rows, columns), dtype)
 
     def right(tensors: Tensors, head: int, at: torch.Tensor) -> list[torch.Tensor]:
         y, dy = torch.softmax(tensors[0][at].double(), -1), tensors[1][at].double()
-        return [y * (dy - (dy * y).sum(-1, keepdim=True))]
+        return [y, y * (dy - (dy * y).sum(-1, keepdim=True))]
 
     once = _rounded_once(dtype)
     twice = Tolerance(2 * once.max, 2 * (once.rms or 0.0))  # y is rounded before the gradient is made of it
     return Work(
-        "softmax",
-        "softmax",
-        (x, x),
-        (x,),
-        right,
-        (twice,),
-        5 * x.nbytes,
-        gradient=1,
-        late=(0, 1),
+        "softmax", "softmax", (x, x), (x, x), right, (once, twice), 5 * x.nbytes, gradient=1, late=(0, 1),
         libraries={"torch": "softmax"},
-    )
+    )  # fmt: skip
 
 
 def matmul(m: int, n: int, k: int, dtype: torch.dtype = torch.bfloat16) -> Work:

@@ -25,7 +25,7 @@ class Calls:
         torch._C._set_deterministic_algorithms(False)  # or fresh memory would be filled in the time of a call
 
     def call(self, tensors: list[torch.Tensor]) -> Sequence[object]:
-        """Its results, or where a gradient comes in, those of the tensors that require one."""
+        """Its results, and where a gradient comes in, those of the tensors that require one after them."""
         result = self.function(*(tensors[at] for at in self.arguments), **self.options)
         results: Sequence[object] = result if type(result) is tuple else (result,)
         if self.incoming is None:
@@ -36,7 +36,7 @@ class Calls:
             (results[0],), (tensors[self.incoming],), False, False, leaves, allow_unreachable=True,
             accumulate_grad=False,
         )  # fmt: skip
-        return gradients
+        return (*results, *gradients)
 
 
 class Timed(Calls):

@@ -505,6 +505,29 @@ def test_rows_of_each_work_are_right_for_pytorchs_own_function_and_wrong_for_oth
                     watch.sample(wrong, 6, checked=True)
 
 
+class WithoutForward(torch.autograd.Function):
+    """A right gradient for a softmax that was never computed."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.zeros_like(x)
+
+    @staticmethod
+    def backward(ctx, dy):
+        y = right_softmax(*ctx.saved_tensors)
+        return y * (dy - (dy * y).sum(-1, keepdim=True))
+
+
+def test_a_step_is_not_its_gradient_alone(driver: Driver):
+    work = works.softmax_step(96, 40, torch.float32)
+    with stopwatch_module.stopwatch(work, "cpu") as watch:
+        one = player(WithoutForward.apply)
+        one.prepare(work, watch.sets)
+        with pytest.raises(Outcome, match="wrong answer"):
+            watch.sample(one, 6, checked=True)
+
+
 def off_by_a_little(function: Callable[..., Any], output: int) -> Callable[..., Any]:
     """One of its answers is 1 % too large."""
 
@@ -605,8 +628,8 @@ def test_a_gpu_is_summed_up_by_its_clocks_and_all_that_slowed_it_down():
 @pytest.mark.parametrize(
     ("work", "baseline", "function", "options"),
     [
-        (works.softmax(96, 40), "device_copy", "device_copy", {"halves": 2}),
-        (works.softmax_step(96, 40), "device_copy", "device_copy", {"halves": 5}),
+        (works.softmax(96, 40), "device_copy", "device_copy", {"halves": 2, "results": 1}),
+        (works.softmax_step(96, 40), "device_copy", "device_copy", {"halves": 5, "results": 2}),
         (works.matmul(64, 48, 32), "cublas", "matmul", {}),
         (works.attention_forward(2, 64, 16, True), "sdpa_flash", "attention_forward", {"is_causal": True}),
     ],

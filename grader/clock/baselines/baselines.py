@@ -8,13 +8,12 @@ flash_forward = torch.ops.aten._scaled_dot_product_flash_attention
 flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_backward
 
 
-def device_copy(x: Tensor, *others: Tensor, halves: int) -> Tensor:
-    """Copy x so often that `halves` times its bytes are read and written: 2 for all of it once."""
+def device_copy(x: Tensor, *others: Tensor, halves: int, results: int = 1) -> tuple[Tensor, ...]:
+    """Copy x so often that `halves` times its bytes are read and written, 2 for all of it once; `results` are returned."""
     if halves % 2:
         x[: len(x) // 2].clone()
-    for _ in range(halves // 2 - 1):
-        x.clone()
-    return x.clone()
+    copies = [x.clone() for _ in range(halves // 2)]
+    return tuple(copies[:results])
 
 
 def gelu(x: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_backward
 
 
 def device_copy(x: Tensor, *others: Tensor, halves: int, results: int = 1) -> tuple[Tensor, ...]:
-    """Copy x so often that `halves` times its bytes are read and written, 2 for all of it once; `results` are returned."""
+    """Copies of x: as many as read and write `halves` times its bytes, 2 for all of it once. So many are returned."""
     if halves % 2:
         x[: len(x) // 2].clone()
     copies = [x.clone() for _ in range(halves // 2)]

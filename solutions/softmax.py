@@ -67,38 +67,47 @@ def softmax_forward_two_pass_kernel(
     logits_row_stride,
     logits_column_stride,
     columns,
-    BLOCK_COLUMNS: tl.constexpr,
+    DEPTH: tl.constexpr,
+    LANES: tl.constexpr,
 ):
     """One program normalises one row: it finds maximum and sum in one pass, and divides in a second.
 
     logits_pointer: (rows, columns), any strides.
     probabilities_pointer: (rows, columns), contiguous.
+
+    A block is DEPTH times LANES columns. Each lane keeps a maximum and a sum of its own, and lies in one thread
+    (`launch_softmax_forward`): threads do not wait for each other before the end of the first pass.
     """
     row = tl.program_id(0).to(tl.int64)
     logits_row_pointer = logits_pointer + row * logits_row_stride
     probabilities_row_pointer = probabilities_pointer + row * columns
+    in_block = tl.arange(0, DEPTH)[:, None] * LANES + tl.arange(0, LANES)[None, :]
 
-    maximum = tl.full((), -float("inf"), tl.float32)
-    partial_sums = tl.zeros((BLOCK_COLUMNS,), tl.float32)
-    for start in range(0, columns, BLOCK_COLUMNS):
-        column = (start + tl.arange(0, BLOCK_COLUMNS)).to(tl.int64)
+    maxima = tl.full((LANES,), -float("inf"), tl.float32)
+    sums = tl.zeros((LANES,), tl.float32)
+    for start in range(0, columns, DEPTH * LANES):
+        column = (start + in_block).to(tl.int64)
         logits = tl.load(
             logits_row_pointer + column * logits_column_stride,
             mask=column < columns,
             other=-float("inf"),
-            eviction_policy="evict_last",  # read again below: then it should come from L2
+            eviction_policy="evict_last",  # read again below
         ).to(tl.float32)
-        new_maximum = tl.maximum(maximum, tl.max(logits, axis=0))
-        # Blocks of only -inf at the start add 0. -inf - (-inf) would add NaN, so subtract 0 there.
-        shift = tl.where(new_maximum == -float("inf"), 0.0, new_maximum)
-        partial_sums *= tl.exp2((maximum - shift) * LOG2_E)
-        partial_sums += tl.exp2((logits - shift) * LOG2_E)
-        maximum = new_maximum
+        new_maxima = tl.maximum(maxima, tl.max(logits, axis=0))
+        # A lane of only -inf so far adds 0. -inf - (-inf) would add NaN, so subtract 0 there.
+        shifts = tl.where(new_maxima == -float("inf"), 0.0, new_maxima)
+        sums *= tl.exp2((maxima - shifts) * LOG2_E)
+        sums += tl.sum(tl.exp2((logits - shifts[None, :]) * LOG2_E), axis=0)
+        maxima = new_maxima
 
-    # In a row of only -inf the maximum is -inf here, so the row is NaN, as in PyTorch.
-    scale = 1.0 / tl.sum(partial_sums, axis=0)
-    for start in range(0, columns, BLOCK_COLUMNS):
-        column = (start + tl.arange(0, BLOCK_COLUMNS)).to(tl.int64)
+    # In a row of only -inf this is -inf - (-inf), so the row is NaN, as in PyTorch.
+    maximum = tl.max(maxima, axis=0)
+    scale = 1.0 / tl.sum(sums * tl.exp2((maxima - maximum) * LOG2_E), axis=0)
+
+    # Backwards: what was read last is most likely still in the caches, L1 of this SM and L2.
+    last_start = (tl.cdiv(columns, DEPTH * LANES) - 1) * (DEPTH * LANES)
+    for back in range(0, columns, DEPTH * LANES):
+        column = (last_start - back + in_block).to(tl.int64)
         logits = tl.load(
             logits_row_pointer + column * logits_column_stride,
             mask=column < columns,
@@ -110,6 +119,7 @@ def softmax_forward_two_pass_kernel(
             probabilities_row_pointer + column,
             probabilities.to(probabilities_pointer.dtype.element_ty),
             mask=column < columns,
+            eviction_policy="evict_first",
         )
 
 
@@ -166,27 +176,31 @@ def softmax_backward_two_pass_kernel(
     output_gradient_row_stride,
     output_gradient_column_stride,
     columns,
-    BLOCK_COLUMNS: tl.constexpr,
+    DEPTH: tl.constexpr,
+    LANES: tl.constexpr,
 ):
     """One program computes the gradient of one row: the dot product in one pass, the rest in a second.
 
     probabilities_pointer, input_gradient_pointer: (rows, columns), contiguous.
     output_gradient_pointer: (rows, columns), any strides, also 0.
+
+    Blocks, lanes and the way back are those of the forward kernel.
     """
     row = tl.program_id(0).to(tl.int64)
     probabilities_row_pointer = probabilities_pointer + row * columns
     output_gradient_row_pointer = output_gradient_pointer + row * output_gradient_row_stride
     input_gradient_row_pointer = input_gradient_pointer + row * columns
+    in_block = tl.arange(0, DEPTH)[:, None] * LANES + tl.arange(0, LANES)[None, :]
 
-    partial_dots = tl.zeros((BLOCK_COLUMNS,), tl.float32)
-    for start in range(0, columns, BLOCK_COLUMNS):
-        column = (start + tl.arange(0, BLOCK_COLUMNS)).to(tl.int64)
+    dots = tl.zeros((LANES,), tl.float32)
+    for start in range(0, columns, DEPTH * LANES):
+        column = (start + in_block).to(tl.int64)
         inside = column < columns
         probabilities = tl.load(
             probabilities_row_pointer + column,
             mask=inside,
             other=0.0,
-            eviction_policy="evict_last",  # both are read again below: then from L2
+            eviction_policy="evict_last",  # both are read again below
         ).to(tl.float32)
         output_gradient = tl.load(
             output_gradient_row_pointer + column * output_gradient_column_stride,
@@ -194,11 +208,12 @@ def softmax_backward_two_pass_kernel(
             other=0.0,
             eviction_policy="evict_last",
         ).to(tl.float32)
-        partial_dots += probabilities * output_gradient
+        dots += tl.sum(probabilities * output_gradient, axis=0)
 
-    dot = tl.sum(partial_dots, axis=0)
-    for start in range(0, columns, BLOCK_COLUMNS):
-        column = (start + tl.arange(0, BLOCK_COLUMNS)).to(tl.int64)
+    dot = tl.sum(dots, axis=0)
+    last_start = (tl.cdiv(columns, DEPTH * LANES) - 1) * (DEPTH * LANES)
+    for back in range(0, columns, DEPTH * LANES):
+        column = (last_start - back + in_block).to(tl.int64)
         inside = column < columns
         probabilities = tl.load(
             probabilities_row_pointer + column,
@@ -217,6 +232,7 @@ def softmax_backward_two_pass_kernel(
             input_gradient_row_pointer + column,
             input_gradient.to(input_gradient_pointer.dtype.element_ty),
             mask=inside,
+            eviction_policy="evict_first",
         )
 
 
@@ -235,17 +251,25 @@ class Tile:
     """Warps that share the tile."""
 
 
-def choose_tile(columns: int) -> Tile:
-    """The tile for rows of `columns` elements, forward and backward. Figures: docs/measurements.md."""
-    if columns > 32_768:
-        # Two passes: 60 to 84 % of a copy, since most of the second read comes from HBM again. Blocks of
-        # 4096 to 16 384 columns lie within a few percent of each other; the largest wins most often.
-        return Tile(rows=1, columns=16_384, warps=32)
+def choose_tile(columns: int, itemsize: int) -> Tile:
+    """The tile for rows of `columns` elements of `itemsize` bytes, forward and backward.
+
+    Figures: docs/measurements.md.
+    """
+    if columns > (32_768 if itemsize == 4 else 16_384):
+        # Two passes: TODO to TODO % of a copy. Longer rows of half types in registers leave room for only one program
+        # on an SM, which then either loads or computes: 75 % at 32 768 columns.
+        return Tile(rows=1, columns=16_384, warps=16)
     width = triton.next_power_of_2(columns)
     # Short rows share a program until it has 1024 elements: 96 to 101 % of a copy at 128 columns.
     rows = max(1, 1024 // width)
     # 16 elements a thread and 16 warps at most: with 32, too few programs fit on an SM to hide the loads.
     return Tile(rows=rows, columns=width, warps=min(max(rows * width // 512, 2), 16))
+
+
+def choose_lanes(tile: Tile, itemsize: int) -> int:
+    """How many columns of a row the threads of a program load at once: 16 bytes each."""
+    return min(tile.warps * 32 * 16 // itemsize, tile.columns)
 
 
 def launch_softmax_forward(logits: torch.Tensor, probabilities: torch.Tensor, tile: Tile) -> None:
@@ -267,13 +291,15 @@ def launch_softmax_forward(logits: torch.Tensor, probabilities: torch.Tensor, ti
             num_warps=tile.warps,
         )
     else:
+        lanes = choose_lanes(tile, logits.dtype.itemsize)
         softmax_forward_two_pass_kernel[(rows,)](
             logits,
             probabilities,
             logits.stride(0),
             logits.stride(1),
             columns,
-            BLOCK_COLUMNS=tile.columns,
+            DEPTH=tile.columns // lanes,
+            LANES=lanes,
             num_warps=tile.warps,
         )
 
@@ -303,6 +329,7 @@ def launch_softmax_backward(
             num_warps=tile.warps,
         )
     else:
+        lanes = choose_lanes(tile, probabilities.dtype.itemsize)
         softmax_backward_two_pass_kernel[(rows,)](
             probabilities,
             output_gradient,
@@ -310,7 +337,8 @@ def launch_softmax_backward(
             output_gradient.stride(0),
             output_gradient.stride(1),
             columns,
-            BLOCK_COLUMNS=tile.columns,
+            DEPTH=tile.columns // lanes,
+            LANES=lanes,
             num_warps=tile.warps,
         )
 
@@ -328,7 +356,7 @@ class Softmax(torch.autograd.Function):
         """x (..., columns) to probabilities of the same shape and dtype, contiguous."""
         probabilities = torch.empty(x.shape, dtype=x.dtype, device=x.device)
         if x.numel() > 0:  # nothing to launch: CUDA itself refuses an empty grid
-            tile = choose_tile(x.shape[-1])
+            tile = choose_tile(x.shape[-1], x.dtype.itemsize)
             launch_softmax_forward(as_rows(x), as_rows(probabilities), tile)
         ctx.save_for_backward(probabilities)
         return probabilities
@@ -344,7 +372,7 @@ class Softmax(torch.autograd.Function):
                 as_rows(probabilities),
                 as_rows(output_gradient),
                 as_rows(input_gradient),
-                choose_tile(probabilities.shape[-1]),
+                choose_tile(probabilities.shape[-1], probabilities.dtype.itemsize),
             )
         return input_gradient
 

@@ -73,7 +73,7 @@ def start_softmax(dtype: torch.dtype) -> Iterator[str]:
     """Rows of every width up to the first that takes two passes."""
     columns, in_one_pass = 1, True
     while in_one_pass:
-        x, tile = empty(4096, columns, dtype=dtype), softmax.choose_tile(columns)
+        x, tile = empty(4096, columns, dtype=dtype), softmax.choose_tile(columns, dtype.itemsize)
         softmax.launch_softmax_forward(x, x, tile)
         softmax.launch_softmax_backward(x, x, x, tile)
         yield ""

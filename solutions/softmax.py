@@ -61,6 +61,38 @@ def softmax_forward_kernel(
 
 
 @triton.jit
+def load_block(row_pointer, column, column_stride, columns, padding: tl.constexpr, eviction_policy: tl.constexpr):
+    """A block of one row of `columns` elements as float32, with `padding` beyond the row's end."""
+    return tl.load(
+        row_pointer + column.to(tl.int64) * column_stride,
+        mask=column < columns,
+        other=padding,
+        eviction_policy=eviction_policy,
+    ).to(tl.float32)
+
+
+@triton.jit
+def store_block(row_pointer, column, columns, block):
+    """Write a block of one contiguous row. Nobody reads it again, so it need not stay in the caches."""
+    tl.store(
+        row_pointer + column,
+        block.to(row_pointer.dtype.element_ty),
+        mask=column < columns,
+        eviction_policy="evict_first",
+    )
+
+
+@triton.jit
+def with_block(maxima, sums, logits):
+    """Maximum and sum of each lane, (LANES,), after one more block of logits, (DEPTH, LANES)."""
+    new_maxima = tl.maximum(maxima, tl.max(logits, axis=0))
+    # A lane of only -inf so far adds 0. -inf - (-inf) would add NaN, so subtract 0 there.
+    shifts = tl.where(new_maxima == -float("inf"), 0.0, new_maxima)
+    sums = sums * tl.exp2((maxima - shifts) * LOG2_E)
+    return new_maxima, sums + tl.sum(tl.exp2((logits - shifts[None, :]) * LOG2_E), axis=0)
+
+
+@triton.jit
 def softmax_forward_two_pass_kernel(
     logits_pointer,
     probabilities_pointer,
@@ -75,52 +107,37 @@ def softmax_forward_two_pass_kernel(
     logits_pointer: (rows, columns), any strides.
     probabilities_pointer: (rows, columns), contiguous.
 
-    A block is DEPTH times LANES columns. Each lane keeps a maximum and a sum of its own, and lies in one thread
-    (`launch_softmax_forward`): threads do not wait for each other before the end of the first pass.
+    A block is (DEPTH, LANES) elements of the row. A lane lies in one thread (`choose_lanes`) and has a maximum and a
+    sum of its own, so that the warps meet once a row and not once a block.
     """
+    BLOCK: tl.constexpr = DEPTH * LANES
     row = tl.program_id(0).to(tl.int64)
-    logits_row_pointer = logits_pointer + row * logits_row_stride
-    probabilities_row_pointer = probabilities_pointer + row * columns
+    logits_pointer += row * logits_row_stride
+    probabilities_pointer += row * columns
     in_block = tl.arange(0, DEPTH)[:, None] * LANES + tl.arange(0, LANES)[None, :]
+    last = (tl.cdiv(columns, BLOCK) - 1) * BLOCK  # where the last block starts
 
     maxima = tl.full((LANES,), -float("inf"), tl.float32)
     sums = tl.zeros((LANES,), tl.float32)
-    for start in range(0, columns, DEPTH * LANES):
-        column = (start + in_block).to(tl.int64)
-        logits = tl.load(
-            logits_row_pointer + column * logits_column_stride,
-            mask=column < columns,
-            other=-float("inf"),
-            eviction_policy="evict_last",  # read again below
-        ).to(tl.float32)
-        new_maxima = tl.maximum(maxima, tl.max(logits, axis=0))
-        # A lane of only -inf so far adds 0. -inf - (-inf) would add NaN, so subtract 0 there.
-        shifts = tl.where(new_maxima == -float("inf"), 0.0, new_maxima)
-        sums *= tl.exp2((maxima - shifts) * LOG2_E)
-        sums += tl.sum(tl.exp2((logits - shifts[None, :]) * LOG2_E), axis=0)
-        maxima = new_maxima
+    for start in range(0, last, BLOCK):
+        column = start + in_block
+        # evict_last: it is read again below.
+        logits = load_block(logits_pointer, column, logits_column_stride, columns, -float("inf"), "evict_last")
+        maxima, sums = with_block(maxima, sums, logits)
+    column = last + in_block
+    logits = load_block(logits_pointer, column, logits_column_stride, columns, -float("inf"), "evict_first")
+    maxima, sums = with_block(maxima, sums, logits)
 
     # In a row of only -inf this is -inf - (-inf), so the row is NaN, as in PyTorch.
     maximum = tl.max(maxima, axis=0)
     scale = 1.0 / tl.sum(sums * tl.exp2((maxima - maximum) * LOG2_E), axis=0)
 
-    # Backwards: what was read last is most likely still in the caches, L1 of this SM and L2.
-    last_start = (tl.cdiv(columns, DEPTH * LANES) - 1) * (DEPTH * LANES)
-    for back in range(0, columns, DEPTH * LANES):
-        column = (last_start - back + in_block).to(tl.int64)
-        logits = tl.load(
-            logits_row_pointer + column * logits_column_stride,
-            mask=column < columns,
-            other=-float("inf"),
-            eviction_policy="evict_first",
-        ).to(tl.float32)
-        probabilities = tl.exp2((logits - maximum) * LOG2_E) * scale
-        tl.store(
-            probabilities_row_pointer + column,
-            probabilities.to(probabilities_pointer.dtype.element_ty),
-            mask=column < columns,
-            eviction_policy="evict_first",
-        )
+    # The last block is still in registers. The others follow backwards: what was read last is most likely in a cache.
+    store_block(probabilities_pointer, column, columns, tl.exp2((logits - maximum) * LOG2_E) * scale)
+    for back in range(BLOCK, last + BLOCK, BLOCK):
+        column = last - back + in_block
+        logits = load_block(logits_pointer, column, logits_column_stride, columns, -float("inf"), "evict_first")
+        store_block(probabilities_pointer, column, columns, tl.exp2((logits - maximum) * LOG2_E) * scale)
 
 
 @triton.jit
@@ -186,54 +203,37 @@ def softmax_backward_two_pass_kernel(
 
     Blocks, lanes and the way back are those of the forward kernel.
     """
+    BLOCK: tl.constexpr = DEPTH * LANES
     row = tl.program_id(0).to(tl.int64)
-    probabilities_row_pointer = probabilities_pointer + row * columns
-    output_gradient_row_pointer = output_gradient_pointer + row * output_gradient_row_stride
-    input_gradient_row_pointer = input_gradient_pointer + row * columns
+    probabilities_pointer += row * columns
+    output_gradient_pointer += row * output_gradient_row_stride
+    input_gradient_pointer += row * columns
     in_block = tl.arange(0, DEPTH)[:, None] * LANES + tl.arange(0, LANES)[None, :]
+    last = (tl.cdiv(columns, BLOCK) - 1) * BLOCK
 
     dots = tl.zeros((LANES,), tl.float32)
-    for start in range(0, columns, DEPTH * LANES):
-        column = (start + in_block).to(tl.int64)
-        inside = column < columns
-        probabilities = tl.load(
-            probabilities_row_pointer + column,
-            mask=inside,
-            other=0.0,
-            eviction_policy="evict_last",  # both are read again below
-        ).to(tl.float32)
-        output_gradient = tl.load(
-            output_gradient_row_pointer + column * output_gradient_column_stride,
-            mask=inside,
-            other=0.0,
-            eviction_policy="evict_last",
-        ).to(tl.float32)
-        dots += tl.sum(probabilities * output_gradient, axis=0)
-
-    dot = tl.sum(dots, axis=0)
-    last_start = (tl.cdiv(columns, DEPTH * LANES) - 1) * (DEPTH * LANES)
-    for back in range(0, columns, DEPTH * LANES):
-        column = (last_start - back + in_block).to(tl.int64)
-        inside = column < columns
-        probabilities = tl.load(
-            probabilities_row_pointer + column,
-            mask=inside,
-            other=0.0,
-            eviction_policy="evict_first",
-        ).to(tl.float32)
-        output_gradient = tl.load(
-            output_gradient_row_pointer + column * output_gradient_column_stride,
-            mask=inside,
-            other=0.0,
-            eviction_policy="evict_first",
-        ).to(tl.float32)
-        input_gradient = probabilities * (output_gradient - dot)
-        tl.store(
-            input_gradient_row_pointer + column,
-            input_gradient.to(input_gradient_pointer.dtype.element_ty),
-            mask=inside,
-            eviction_policy="evict_first",
+    for start in range(0, last, BLOCK):
+        column = start + in_block
+        probabilities = load_block(probabilities_pointer, column, 1, columns, 0.0, "evict_last")
+        output_gradient = load_block(
+            output_gradient_pointer, column, output_gradient_column_stride, columns, 0.0, "evict_last"
         )
+        dots += tl.sum(probabilities * output_gradient, axis=0)
+    column = last + in_block
+    probabilities = load_block(probabilities_pointer, column, 1, columns, 0.0, "evict_first")
+    output_gradient = load_block(
+        output_gradient_pointer, column, output_gradient_column_stride, columns, 0.0, "evict_first"
+    )
+    dot = tl.sum(dots + tl.sum(probabilities * output_gradient, axis=0), axis=0)
+
+    store_block(input_gradient_pointer, column, columns, probabilities * (output_gradient - dot))
+    for back in range(BLOCK, last + BLOCK, BLOCK):
+        column = last - back + in_block
+        probabilities = load_block(probabilities_pointer, column, 1, columns, 0.0, "evict_first")
+        output_gradient = load_block(
+            output_gradient_pointer, column, output_gradient_column_stride, columns, 0.0, "evict_first"
+        )
+        store_block(input_gradient_pointer, column, columns, probabilities * (output_gradient - dot))
 
 
 # Launchers
@@ -251,15 +251,44 @@ class Tile:
     """Warps that share the tile."""
 
 
-def choose_tile(columns: int, itemsize: int) -> Tile:
-    """The tile for rows of `columns` elements of `itemsize` bytes, forward and backward.
+# Tiles of long rows, by bytes of an element and by columns, up to and with the key; longer rows take the last. In
+# comments the share of a copy at that many columns, and what the programs that registers allow at a time read twice:
+# 35 MB stay in L2 (50 MB) from the first time to the second, 69 only in part (docs/measurements.md).
+FORWARD_TILES = {
+    2: {
+        32_768: Tile(rows=1, columns=8192, warps=8),  # 93 %, 26 MB; in one pass 77 %
+        65_536: Tile(rows=1, columns=16_384, warps=8),  # 91 %, 35 MB
+        131_072: Tile(rows=1, columns=32_768, warps=16),  # 82 %, 35 MB
+    },
+    4: {
+        32_768: Tile(rows=1, columns=32_768, warps=16),  # 93 %, in one pass
+        65_536: Tile(rows=1, columns=32_768, warps=16),  # 95 %, 35 MB
+        131_072: Tile(rows=1, columns=32_768, warps=16),  # 80 %, 69 MB
+    },
+}
+BACKWARD_TILES = {
+    2: {
+        32_768: Tile(rows=1, columns=8192, warps=16),  # 98 %, 35 MB; in one pass 91 %
+        65_536: Tile(rows=1, columns=16_384, warps=32),  # 95 %, 35 MB
+        131_072: Tile(rows=1, columns=16_384, warps=32),  # 76 %, 69 MB
+    },
+    4: {
+        32_768: Tile(rows=1, columns=16_384, warps=32),  # 100 %, 35 MB; in one pass 89 %
+        65_536: Tile(rows=1, columns=16_384, warps=32),  # 82 %, 69 MB
+        131_072: Tile(rows=1, columns=16_384, warps=32),  # 69 %, 138 MB
+    },
+}
 
-    Figures: docs/measurements.md.
+
+def choose_tile(columns: int, itemsize: int, of_long_rows: dict[int, dict[int, Tile]]) -> Tile:
+    """The tile for rows of `columns` elements of `itemsize` bytes.
+
+    of_long_rows: FORWARD_TILES or BACKWARD_TILES. Short rows take the same tile in both directions.
     """
-    if columns > (32_768 if itemsize == 4 else 16_384):
-        # Two passes: TODO to TODO % of a copy. Longer rows of half types in registers leave room for only one program
-        # on an SM, which then either loads or computes: 75 % at 32 768 columns.
-        return Tile(rows=1, columns=16_384, warps=16)
+    if columns > 16_384:
+        tiles = of_long_rows[itemsize]
+        columns = min(columns, max(tiles))
+        return next(tile for most, tile in tiles.items() if columns <= most)
     width = triton.next_power_of_2(columns)
     # Short rows share a program until it has 1024 elements: 96 to 101 % of a copy at 128 columns.
     rows = max(1, 1024 // width)
@@ -268,7 +297,10 @@ def choose_tile(columns: int, itemsize: int) -> Tile:
 
 
 def choose_lanes(tile: Tile, itemsize: int) -> int:
-    """How many columns of a row the threads of a program load at once: 16 bytes each."""
+    """How many columns of a row the threads of a program load at once: 16 bytes each.
+
+    So a thread has the same few lanes in every row of a (DEPTH, LANES) block.
+    """
     return min(tile.warps * 32 * 16 // itemsize, tile.columns)
 
 
@@ -356,7 +388,7 @@ class Softmax(torch.autograd.Function):
         """x (..., columns) to probabilities of the same shape and dtype, contiguous."""
         probabilities = torch.empty(x.shape, dtype=x.dtype, device=x.device)
         if x.numel() > 0:  # nothing to launch: CUDA itself refuses an empty grid
-            tile = choose_tile(x.shape[-1], x.dtype.itemsize)
+            tile = choose_tile(x.shape[-1], x.dtype.itemsize, FORWARD_TILES)
             launch_softmax_forward(as_rows(x), as_rows(probabilities), tile)
         ctx.save_for_backward(probabilities)
         return probabilities
@@ -372,7 +404,7 @@ class Softmax(torch.autograd.Function):
                 as_rows(probabilities),
                 as_rows(output_gradient),
                 as_rows(input_gradient),
-                choose_tile(probabilities.shape[-1], probabilities.dtype.itemsize),
+                choose_tile(probabilities.shape[-1], probabilities.dtype.itemsize, BACKWARD_TILES),
             )
         return input_gradient
 

@@ -70,14 +70,15 @@ def start_gelu(dtype: torch.dtype) -> Iterator[str]:
 
 
 def start_softmax(dtype: torch.dtype) -> Iterator[str]:
-    """Rows of every width up to the first that takes two passes."""
-    columns, in_one_pass = 1, True
-    while in_one_pass:
-        x, tile = empty(4096, columns, dtype=dtype), softmax.choose_tile(columns, dtype.itemsize)
-        softmax.launch_softmax_forward(x, x, tile)
-        softmax.launch_softmax_backward(x, x, x, tile)
+    """Rows of every width that is a power of two, up to the longest that a table names."""
+    tables = (softmax.FORWARD_TILES[dtype.itemsize], softmax.BACKWARD_TILES[dtype.itemsize])
+    columns = 1
+    while columns <= max(map(max, tables)):
+        x = empty(4096, columns, dtype=dtype)
+        softmax.launch_softmax_forward(x, x, softmax.choose_tile(columns, dtype.itemsize, softmax.FORWARD_TILES))
+        softmax.launch_softmax_backward(x, x, x, softmax.choose_tile(columns, dtype.itemsize, softmax.BACKWARD_TILES))
         yield ""
-        columns, in_one_pass = columns * 2, columns <= tile.columns
+        columns *= 2
 
 
 def start_matmul(dtype: torch.dtype) -> Iterator[str]:

@@ -253,7 +253,7 @@ class Tile:
 
 # Tiles of long rows, by bytes of an element and by columns, up to and with the key; longer rows take the last. In
 # comments the share of a copy at that many columns, and what the programs that registers allow at a time read twice:
-# 35 MB stay in L2 (50 MB) from the first time to the second, 69 only in part (docs/measurements.md).
+# 35 MB stay in L2 from the first time to the second, 69 only in part (docs/measurements.md).
 FORWARD_TILES = {
     2: {
         32_768: Tile(rows=1, columns=8192, warps=8),  # 93 %, 26 MB; in one pass 77 %

@@ -31,8 +31,7 @@ def gelu_kernel(input_pointer, output_pointer, elements, BLOCK_ELEMENTS: tl.cons
     element = start + tl.arange(0, BLOCK_ELEMENTS)
     inside = element < elements
 
-    # Every byte is read once: evict_first keeps the stream from pushing other data out of L2.
-    x = tl.load(input_pointer + element, mask=inside, other=0.0, eviction_policy="evict_first").to(tl.float32)
+    x = tl.load(input_pointer + element, mask=inside, other=0.0).to(tl.float32)
 
     # Where the exponent overflows, exp2 gives 0 or inf, and the quotient x or -0: never a NaN.
     # A quotient of two exponentials, (e^2u - 1) / (e^2u + 1), would be inf / inf from x = 10.06 on.

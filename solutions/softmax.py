@@ -40,11 +40,11 @@ def softmax_forward_kernel(
     column = tl.arange(0, BLOCK_COLUMNS)[None, :].to(tl.int64)
     inside = (row < rows) & (column < columns)
 
+    # No eviction_policy: what is read once is not helped by "evict_first" here, it costs 3 to 5 points of a copy.
     logits = tl.load(
         logits_pointer + row * logits_row_stride + column * logits_column_stride,
         mask=inside,
         other=-float("inf"),
-        eviction_policy="evict_first",
     ).to(tl.float32)
 
     # Subtract before scaling: maximum * LOG2_E, rounded, would be off by 5e-4 at logits of 1e4.
@@ -166,13 +166,11 @@ def softmax_backward_kernel(
         probabilities_pointer + row * columns + column,
         mask=inside,
         other=0.0,
-        eviction_policy="evict_first",
     ).to(tl.float32)
     output_gradient = tl.load(
         output_gradient_pointer + row * output_gradient_row_stride + column * output_gradient_column_stride,
         mask=inside,
         other=0.0,
-        eviction_policy="evict_first",
     ).to(tl.float32)
 
     dot = tl.sum(probabilities * output_gradient, axis=1)[:, None]

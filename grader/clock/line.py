@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 # What a right kernel may differ from the judge's own runner (docs/measurements.md, The judge's clock).
 MOST_RESIDUAL = 0.06  # of a sample's time, off the line
-MOST_CONSTANT_S = 400e-6  # between the two lines' constants: what takes longer counts as work
+MOST_CONSTANT_S = 250e-6  # between the two lines' constants: what takes longer counts as work
 MOST_SECOND_S = 1.0e-3  # more than the own runner's middle one, for the second reading
 MOST_EARLY = 0.10  # of a sample's time, by which its refill takes longer than the own runner's
 MOST_EARLIES = 0.02  # in the middle of all large samples

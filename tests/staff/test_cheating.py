@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from grader.clock.curve import share
 from grader.doctor import Machine, uses_gpu
 from grader.judge.verdict import Verdict
 from grader.result import CheckResult, Result
@@ -31,7 +32,7 @@ STAFF = Path(__file__).parent
 NAIVE_GRADER = STAFF / "naive_grader.py"
 STUBS = ROOT / "assignment"
 FASTER = 1.5  # times as fast as its twin, in the eyes of the naive grader
-NOISE = Decimal("0.03")  # of a timed check's points
+NOISE = 0.03  # of a timed check's points
 NAIVE_LIMIT_S = 300.0  # for all of them
 
 pytestmark = [pytest.mark.corpus, pytest.mark.usefixtures("short_collections")]
@@ -174,8 +175,8 @@ def test_it_gains_nothing(cheat, device, graded, tmp_path):
         timed = rubric.timed(check.id) is not None
         stale = cheat.cheat is Bound.STALE and (timed or check.id == second_call)
         limit = stub if cheat.cheat is Bound.EMPTY or stale else twin
-        most = points(limit[check.id]) + (NOISE * check.max if timed and limit is twin else 0)
-        assert points(check) <= most, f"{check.id}: {check.score} points, {most} at most; {check.message} {check.speed}"
+        most = earned(limit[check.id]) + (NOISE if timed and limit is twin else 0)
+        assert earned(check) <= most, f"{check.id}: {earned(check)} of its points; {check.message} {check.speed}"
 
 
 @everywhere(*Bound)
@@ -202,6 +203,13 @@ def test_its_twin_is_honest(cheat, device, graded, tmp_path):
     for check in graded(cheat.twin(tmp_path), cheat.names(device)).values():
         assert check.verdict in (Verdict.PASS, Verdict.SKIPPED), f"{check.id}: {check.message} {check.detail}"
         assert not check.review
+
+
+def earned(check: CheckResult) -> float:
+    """The part of a check's points, before it is rounded to hundredths of a point."""
+    if check.speed and check.score:
+        return share(check.speed.ratio, check.speed.threshold)
+    return float(points(check) / check.max) if check.max else 0.0
 
 
 def points(check: CheckResult) -> Decimal:

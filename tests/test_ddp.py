@@ -52,6 +52,7 @@ START = [
     Training(NORMED, world=2, steps=0, note="its statistics are buffers"),
 ]  # fmt: skip
 MEANS = [Training(MLP, world=world) for world in (1, 2, 3)]
+UNEQUAL = Training(MLP, world=2, rows=(3, 8), note="each rank another number of rows")
 UNUSED = [
     Training(FORKED, world=2, routes=((LEFT,),), note="all go left"),
     Training(FORKED, world=2, routes=((LEFT, RIGHT),), note="one goes left, one right"),
@@ -133,7 +134,7 @@ def test_start(ranks, case):
     ranks.train(case)
 
 
-@pytest.mark.parametrize("case", [*MEANS, Training(FROZEN), Training(TIED, world=2, steps=2)], ids=str)
+@pytest.mark.parametrize("case", [*MEANS, UNEQUAL, Training(FROZEN), Training(TIED, world=2, steps=2)], ids=str)
 def test_mean(ranks, case):
     """DDP leaves the mean of the gradients on every rank."""
     ranks.train(case)

@@ -22,6 +22,7 @@ from grader.bench.table import show_bench, show_row
 from grader.clock import works
 from grader.clock.curve import Threshold
 from grader.clock.works import Work
+from grader.command import FAILED, OURS, PASSED, STOPPED, USAGE
 from grader.judge.server import RunnerBroken
 from grader.judge.servers import Servers
 from grader.judge.verdict import Outcome, Verdict
@@ -493,7 +494,7 @@ def test_bench_says_in_one_sentence_why_it_measures_nothing(arguments, words, ca
     monkeypatch.setattr(cli, "uses_gpu", lambda machine: False)
     with pytest.raises(SystemExit) as ended:
         cli.app(args=["bench", *arguments], prog_name="python -m grader")
-    assert ended.value.code == cli.USAGE
+    assert ended.value.code == USAGE
     assert words in capsys.readouterr().err
 
 
@@ -508,7 +509,7 @@ def test_a_stop_before_anything_is_measured_draws_nothing(tmp_path, monkeypatch,
     monkeypatch.setattr(cli.Machine, "here", lambda: SimpleNamespace(gpus=(gpu,)))
     with pytest.raises(SystemExit) as ended:
         cli.app(args=["bench", "gelu", "--plot", str(tmp_path / "a.svg")], prog_name="python -m grader")
-    assert ended.value.code == cli.STOPPED
+    assert ended.value.code == STOPPED
     assert not list(tmp_path.iterdir())
     assert "Stopped" in capsys.readouterr().err
 
@@ -529,7 +530,7 @@ class Standing:
 
 @pytest.mark.parametrize(
     ("takes", "code"),
-    [(lambda work: 1e-3, cli.PASSED), (raising(Verdict.FAIL), cli.FAILED), (None, cli.STOPPED), (1, cli.OURS)],
+    [(lambda work: 1e-3, PASSED), (raising(Verdict.FAIL), FAILED), (None, STOPPED), (1, OURS)],
     ids=["all is well", "something is wrong", "stopped", "ours"],
 )
 def test_bench_writes_what_it_has_and_ends_with_what_it_found(takes, code, tmp_path, capsys, monkeypatch):
@@ -548,8 +549,8 @@ def test_bench_writes_what_it_has_and_ends_with_what_it_found(takes, code, tmp_p
     assert ended.value.code == code
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.json", "a.svg"]
     found = Bench.model_validate_json(Path(files[0]).read_text())
-    assert (found.versions, found.stopped) == (Standing().versions, code == cli.STOPPED)
-    assert ("gelu bfloat16" in capsys.readouterr().out) == (code == cli.PASSED)
+    assert (found.versions, found.stopped) == (Standing().versions, code == STOPPED)
+    assert ("gelu bfloat16" in capsys.readouterr().out) == (code == PASSED)
 
 
 def test_limits_are_of_moving_and_of_computing():

@@ -1,4 +1,4 @@
-"""A student's commands, thin: `check` (the default), `bench`, `pack` and `doctor`. Staff's are in `grader/staff/`.
+"""A student's commands, thin: `check` (the default), `bench`, `pack`, `doctor`. Staff's are in a package of their own.
 
 Exit codes: 0 all passed, 1 something failed, 2 usage, 3 the grader's own fault, 130 stopped by Ctrl-C.
 """

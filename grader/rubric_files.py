@@ -1,6 +1,6 @@
 """The rubric's two files as typed records.
 
-`grader/rubric.yaml` is public; `grader/hidden/rubric.yaml` has the hidden checks and their hints, and is
+`grader/rubric.yaml` is public; the hidden one, in the folder of the hidden checks, has these and their hints, and is
 absent from what students get. What does not fit together (an unknown check, points that do not add up) is refused
 in one sentence with file and line.
 """
@@ -48,7 +48,7 @@ class Baseline(StrEnum):
     CUBLAS = "cublas"  # torch.mm
     SDPA_FLASH = "sdpa_flash"  # scaled_dot_product_attention, flash backend
     CUDNN = "cudnn"  # the same, cuDNN's backend
-    SOLUTION = "solution"  # that of solutions/; staff only
+    SOLUTION = "solution"  # the complete one; staff only
 
 
 CHECKS = {Visibility.PUBLIC: ROOT / "tests", Visibility.HIDDEN: ROOT / "grader" / "hidden"}  # test_PROBLEM.py
@@ -119,6 +119,7 @@ class SpeedEntry(CheckEntry):
 class Problem(Record):
     points: Annotated[int, Field(gt=0)]
     handout: str  # the section of handout.md
+    functions: Annotated[tuple[str, ...], Field(min_length=1)]  # functions and classes of its module that are graded
     checks: dict[str, CheckEntry]
     speed: dict[str, SpeedEntry] = {}  # without any, the share of speed counts nothing yet
     share: Share | None = None  # where it is not the common one
@@ -182,12 +183,15 @@ def _refuse_shares(public: Located[PublicFile], file: Located[Any], part: Part) 
 
 
 def _refuse_speed(public: Located[PublicFile]) -> None:
-    """Timed checks have names of their own, and need public checks that exist."""
+    """Timed checks have names of their own, and name functions that are graded and public checks that exist."""
     for problem, entry in public.content.problems.items():
         for name, timed in entry.speed.items():
             place = ("problems", problem, "speed", name)
             if name in entry.checks:
                 public.refuse(place, f"a public check is called {problem}.{name}, too")
+            if timed.function not in entry.functions:
+                close = did_you_mean(timed.function, entry.functions)
+                public.refuse((*place, "function"), f"{problem} has no function `{timed.function}`{close}")
             for index, pattern in enumerate(timed.needs):
                 if not any(fnmatchcase(check, pattern) for check in entry.checks):
                     close = did_you_mean(pattern, entry.checks)

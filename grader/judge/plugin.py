@@ -1,7 +1,7 @@
 """The judge as a pytest plugin: fixtures for checks, and verdicts instead of tracebacks.
 
 A check is a test function that takes `submission`, or `ranks` of it, or a `clock` for it, in `tests/test_PROBLEM.py` or
-`grader/hidden/test_PROBLEM.py`. Its cases run in one child of the runner, or one for each rank. `pytest
+a hidden `test_PROBLEM.py`. Its cases run in one child of the runner, or one for each rank. `pytest
 tests/test_softmax.py` checks the package that the ini option `submission` names; `--here` runs it in pytest's own
 process, for breakpoints and prints.
 """

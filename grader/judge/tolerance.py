@@ -9,8 +9,8 @@ so zeros would pass. With `scale` the root mean square of the reference over a g
               to the answer's dtype (16-bit answers only);              whose output is rounded anyway
               between two numbers, either is right
 
-`tests/staff/test_tolerances.py` proves each: right implementations stay under every limit, and zeros,
-constants, single moved elements and the next lower precision do not.
+Tests of the grader prove each: right implementations stay under every limit, and zeros, constants, single moved
+elements and the next lower precision do not.
 """
 
 from __future__ import annotations

@@ -59,6 +59,17 @@ def test_stubs_and_solutions_have_the_same_modules():
     assert stubs == solutions | {"_autotune.py"}  # the solutions have their tiles measured already
 
 
+def test_what_the_rubric_says_is_graded_is_in_stubs_and_solutions():
+    rubric = Rubric.read()
+    listed = {(problem, name) for problem, entry in rubric.problems.items() for name in entry.functions}
+    functions_of_ddp = {("ddp", name) for name in DISTRIBUTED_FUNCTIONS}
+    assert listed == {*GRADED, *functions_of_ddp, *((problem, name) for problem, name, _ in DISTRIBUTED_CLASSES)}
+    for problem, name in listed:
+        for folder in ("assignment", "solutions"):
+            top = parse(ROOT / folder / f"{problem}.py").body
+            assert name in {node.name for node in top if isinstance(node, (ast.FunctionDef, ast.ClassDef))}, name
+
+
 @pytest.mark.parametrize(("problem", "function"), GRADED)
 def test_a_graded_function_has_one_signature(problem, function):
     stub, solution = (functions(ROOT / folder / f"{problem}.py")[function] for folder in ("assignment", "solutions"))

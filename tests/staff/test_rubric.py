@@ -19,6 +19,7 @@ problems:
   gelu:
     points: 5
     handout: GeLU
+    functions: [gelu]
     checks:
       a: {weight: 1}
       b: {weight: 1}
@@ -186,54 +187,56 @@ PUBLIC_MISTAKES = [
     ("points: 5", "points: [", 6, "expected ',' or ']'"),
     ("points: 5", "points: 6", 2, "the problems' points, with those coming, add up to 9, not to 8"),
     ("speed: 30", "speed: 20", 3, "public, hidden and speed add up to 90 percent, not to 100"),
-    ("a: {weight: 1}", "a: {weight: 1, limit_s: -3}", 9, "`limit_s` is -3 in `problems.gelu.checks.a`"),
-    ("a: {weight: 1}", "a: {weight: -1}", 9, "`weight` is -1"),
-    ("a: {weight: 1}", "a: {wieght: 1}", 9, "there is no key `wieght`"),
-    ("a: {weight: 1}", "a: {weight: 1, bonus: 1}", 9, "a check has either a weight or a bonus"),
-    ("a: {weight: 1}", "a: {}", 9, "a check has either a weight or a bonus"),
-    ("a: {weight: 1}", "a: {weight: 1, void: ''}", 9, "`void` in `problems.gelu.checks.a`"),
-    ("b: {weight: 1}", "a: {weight: 1}", 10, "`a` stands there twice"),
-    ("b: {weight: 1}", "bb: {weight: 1}", 10, "test_gelu.py has no check `bb`; did you mean `b`?"),
+    ("a: {weight: 1}", "a: {weight: 1, limit_s: -3}", 10, "`limit_s` is -3 in `problems.gelu.checks.a`"),
+    ("a: {weight: 1}", "a: {weight: -1}", 10, "`weight` is -1"),
+    ("a: {weight: 1}", "a: {wieght: 1}", 10, "there is no key `wieght`"),
+    ("a: {weight: 1}", "a: {weight: 1, bonus: 1}", 10, "a check has either a weight or a bonus"),
+    ("a: {weight: 1}", "a: {}", 10, "a check has either a weight or a bonus"),
+    ("a: {weight: 1}", "a: {weight: 1, void: ''}", 10, "`void` in `problems.gelu.checks.a`"),
+    ("b: {weight: 1}", "a: {weight: 1}", 11, "`a` stands there twice"),
+    ("b: {weight: 1}", "bb: {weight: 1}", 11, "test_gelu.py has no check `bb`; did you mean `b`?"),
     ("b: {weight: 1}", "d: {weight: 1}", 3, "a public check is called gelu.d, too"),
     ("handout: GeLU", "handout: Gelu", 7, "handout.md has no section `Gelu`; did you mean `GeLU`?"),
     ("handout: GeLU", "handout: Deeper", 7, "handout.md has no section `Deeper`"),
-    ("weight: 1", "weight: 0", 8, "no public check of gelu carries its 2 points"),
-    ("weight: 1}", "weight: 1, void: broken}", 8, "no public check of gelu carries its 2 points"),
+    ("functions: [gelu]", "functions: []", 8, "`functions` in `problems.gelu`"),
+    ("weight: 1", "weight: 0", 9, "no public check of gelu carries its 2 points"),
+    ("weight: 1}", "weight: 1, void: broken}", 9, "no public check of gelu carries its 2 points"),
 ]
 NOISE = "twice as much as none, or the clock's noise decides"
 SPEED_MISTAKES = [
-    ("none: 0.25, full: 1.0", "none: 0.55, full: 1.0", 17, f"full is 1, and must be 1.1 or more: {NOISE}"),
-    ("none: 0.25, full: 1.0", "none: 0, full: 1.0", 17, "none is 0, and must be a number above 0"),
-    ("none: 0.25, full: 1.0", "none: -1, full: 1.0", 17, "none is -1, and must be a number above 0"),
-    ("none: 0.25, full: 1.0", "none: .nan, full: 1.0", 17, "none is nan, and must be a number above 0"),
-    ("none: 0.25, full: 1.0", "none: 0.25, full: .inf", 17, "full is inf, and must be 0.5 or more"),
+    ("none: 0.25, full: 1.0", "none: 0.55, full: 1.0", 18, f"full is 1, and must be 1.1 or more: {NOISE}"),
+    ("none: 0.25, full: 1.0", "none: 0, full: 1.0", 18, "none is 0, and must be a number above 0"),
+    ("none: 0.25, full: 1.0", "none: -1, full: 1.0", 18, "none is -1, and must be a number above 0"),
+    ("none: 0.25, full: 1.0", "none: .nan, full: 1.0", 18, "none is nan, and must be a number above 0"),
+    ("none: 0.25, full: 1.0", "none: 0.25, full: .inf", 18, "full is inf, and must be 0.5 or more"),
     (
         "none: 0.25, full: 1.0",
         "none: 0.25, fall: 1.0",
-        17,
+        18,
         "`full` is missing in `problems.gelu.speed.quick.threshold`",
     ),
     (
         "none: 0.25, full: 1.0",
         "none: 0.25, full: 1.0, half: 0.5",
-        17,
+        18,
         "`half` in `problems.gelu.speed.quick.threshold`",
     ),
-    ("{none: 0.5, full: 1.5}", "{none: 0.8, full: 1.5}", 18, "full is 1.5, and must be 1.6 or more"),
+    ("{none: 0.5, full: 1.5}", "{none: 0.8, full: 1.5}", 19, "full is 1.5, and must be 1.6 or more"),
     (
         "baseline: torch",
         "baseline: tortch",
-        16,
+        17,
         "`baseline` in `problems.gelu.speed.quick`: input should be 'device_copy'",
     ),
-    ('[a, "[bc]"]', "[a, A]", 19, "gelu has no public check like `A`; did you mean `a`?"),
-    ('[a, "[bc]"]', "[d]", 19, "gelu has no public check like `d`"),
-    ('[a, "[bc]"]', "[]", 19, "`needs` in `problems.gelu.speed.quick`"),
-    ('        needs: [a, "[bc]"]\n', "", 13, "`needs` is missing in `problems.gelu.speed.quick`"),
-    ("slow: {", "a: {", 20, "a public check is called gelu.a, too"),
+    ('[a, "[bc]"]', "[a, A]", 20, "gelu has no public check like `A`; did you mean `a`?"),
+    ('[a, "[bc]"]', "[d]", 20, "gelu has no public check like `d`"),
+    ('[a, "[bc]"]', "[]", 20, "`needs` in `problems.gelu.speed.quick`"),
+    ('        needs: [a, "[bc]"]\n', "", 14, "`needs` is missing in `problems.gelu.speed.quick`"),
+    ("function: gelu", "function: gleu", 16, "gelu has no function `gleu`; did you mean `gelu`?"),
+    ("slow: {", "a: {", 21, "a public check is called gelu.a, too"),
     ("slow: {", "d: {", 3, "a timed check is called gelu.d, too"),
-    ("weight: 1\n        function", "weight: -1\n        function", 14, "`weight` is -1"),
-    ("weight: 1\n        function", "wieght: 1\n        function", 14, "there is no key `wieght`"),
+    ("weight: 1\n        function", "weight: -1\n        function", 15, "`weight` is -1"),
+    ("weight: 1\n        function", "wieght: 1\n        function", 15, "there is no key `wieght`"),
 ]
 HIDDEN_MISTAKES = [
     ("hint: look there", "hint: ''", 3, "`hint` in `problems.gelu.d`"),
@@ -271,7 +274,7 @@ def test_timed_checks_that_all_weigh_nothing_are_a_mistake(tmp_path):
     weightless = TIMED.replace("weight: 1\n        function", "weight: 0\n        function").replace(
         "weight: 2", "weight: 0"
     )
-    with pytest.raises(RubricError, match=r"line 12: no speed check of gelu carries its 1\.5 points"):
+    with pytest.raises(RubricError, match=r"line 13: no speed check of gelu carries its 1\.5 points"):
         read(tmp_path, weightless)
 
 

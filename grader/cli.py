@@ -139,6 +139,34 @@ def _bench(
 
 
 @app.command()
+def pack(
+    submission: Annotated[Path, typer.Option(help="folder with the modules")] = STUBS,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="what to write, ending in .zip")] = Path("submission.zip"),
+) -> None:
+    """Write the file to hand in, and say what in it will be graded. Runs nothing.
+
+    Ends with 0 if all can be graded, with 1 if something that is named will earn nothing.
+    """
+    from grader.pack.handed_in import hand_in
+    from grader.terminal import make_console
+
+    rubric = read_rubric()
+    refuse_paths(submission, None)
+    if out.suffix != ".zip":
+        usage(f"what is handed in is a .zip, and {out.name} ends otherwise")
+    refuse_target(out)
+    with ours_to_tell():
+        snapshot = Snapshot.of(submission)
+        try:
+            whole = hand_in(submission, snapshot, rubric, out, make_console())
+        finally:
+            snapshot.remove()
+    if whole is None:
+        usage(f"{submission} has no module of a problem ({', '.join(f'{name}.py' for name in rubric.problems)})")
+    raise typer.Exit(PASSED if whole else FAILED)
+
+
+@app.command()
 def doctor() -> None:
     """Say what this machine can run, and what to do about the rest."""
     from grader.terminal import make_console
@@ -162,7 +190,7 @@ def _refuse_unknown(names: Sequence[str], rubric: Rubric) -> None:
             if of_problem and not close:
                 usage(f"there is no check `{name}`; there are {', '.join(of_problem)}")
             close = f"{name.partition('.')[0]}.{close}" if close else closest(name, [*known, *_commands()])
-            suggestion = f"did you mean `{close}`?" if close else f"there are {', '.join(known)}"
+            suggestion = f"did you mean `{close}`?" if close else f"there are {', '.join(rubric.problems)}"
             usage(f"there is no problem or check `{name}`; {suggestion}")
 
 

@@ -131,9 +131,9 @@ def uses_gpu(machine: Machine) -> bool:
 def confinement(obstacle: Obstacle | None) -> Finding:
     """Whether submissions can be confined here, after a trial; only staff need it."""
     if obstacle is None:
-        return Finding("ok", "Submissions can be confined (bubblewrap): `grade` runs here.")
+        return Finding("ok", "Submissions can be confined (bubblewrap), as in grading.")
     sentence = (
-        f"Submissions cannot be confined here: {obstacle.sentence}. `grade` refuses to run; `check` needs no sandbox."
+        f"Submissions cannot be confined here: {obstacle.sentence}. Grading refuses to run; `check` needs no sandbox."
     )
     return Finding("note", sentence, obstacle.remedy)
 

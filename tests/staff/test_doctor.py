@@ -549,4 +549,4 @@ def test_what_keeps_submissions_from_being_confined_is_a_note_with_the_remedy():
     assert confinement(None).level == "ok"
     finding = confinement(Obstacle("bubblewrap is not installed", "sudo apt install bubblewrap"))
     assert (finding.level, finding.remedy) == ("note", "sudo apt install bubblewrap")
-    assert "`grade` refuses" in finding.sentence
+    assert "Grading refuses" in finding.sentence

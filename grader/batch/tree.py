@@ -1,0 +1,96 @@
+"""From what lies in a submission to the tree that is graded: the package with the known modules, and its hash."""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from grader.batch.contents import Code, Contents, Rejected, folded, shown
+from grader.closest import closest
+
+PACKAGE = "assignment"
+SCHEMA = b"grader.tree/1\0"
+OUTSIDE = "outside the folder with the known modules"
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Python sources by their path below the package."""
+
+    folder: str  # of the package in the submission; empty for the submission itself
+    files: Mapping[str, bytes]
+    ignored: Mapping[str, str]  # by the path in the submission: why it does not count
+    proposals: Mapping[str, str]  # for known modules that are missing, names that somebody may have meant
+    notes: tuple[str, ...]
+
+    @property
+    def sha256(self) -> str:
+        return tree_sha256(self.files)
+
+
+def tree_sha256(files: Mapping[str, bytes]) -> str:
+    """The hash of relative paths and contents, in the order of the paths; times, modes and owners do not count."""
+    digest = hashlib.sha256(SCHEMA)
+    by_path = {unicodedata.normalize("NFC", path).encode("utf-8", "surrogateescape"): path for path in files}
+    for encoded in sorted(by_path):
+        content = files[by_path[encoded]]
+        for part in (encoded, content):
+            digest.update(len(part).to_bytes(8, "big") + part)
+    return digest.hexdigest()
+
+
+def tree_of(contents: Contents, known: Collection[str]) -> Tree | None:
+    """The package with the known modules ("gelu.py"), or None. Raises `Rejected` where more than one could be meant."""
+    folder = _package(contents, known)
+    if folder is None:
+        return None
+    inside = PurePosixPath(folder)
+    files, ignored = dict[str, bytes](), dict(contents.ignored)
+    for path, content in contents.sources.items():
+        if PurePosixPath(path).is_relative_to(inside):
+            files[str(PurePosixPath(path).relative_to(inside))] = content
+        else:
+            ignored[path] = OUTSIDE
+    for name in known:
+        if str(inside / name) in contents.links:
+            raise Rejected(Code.LINK, f"{shown(str(inside / name))} is a link", "ask for the file itself")
+    notes = [*contents.notes, *_clashes(files, known)]
+    return Tree(folder, files, ignored, _proposals(files, ignored, known), tuple(notes))
+
+
+def _package(contents: Contents, known: Collection[str]) -> str | None:
+    """The shallowest folder `assignment` with a known module in it, else the shallowest folder with one."""
+    holding = {str(path.parent) for path in map(PurePosixPath, contents.sources) if path.name in known}
+    named = {folder for folder in holding if PurePosixPath(folder).name == PACKAGE}
+    candidates = sorted(named or holding, key=lambda folder: (_depth(folder), folder))
+    equal = [folder for folder in candidates if _depth(folder) == _depth(candidates[0])]
+    if len(equal) > 1:
+        both = " and ".join(shown(folder) for folder in equal[:2])
+        raise Rejected(Code.AMBIGUOUS, f"the modules are in {both}", "ask which one counts")
+    return equal[0] if equal else None
+
+
+def _depth(folder: str) -> int:
+    return len(PurePosixPath(folder).parts)
+
+
+def _clashes(files: Mapping[str, bytes], known: Collection[str]) -> list[str]:
+    """Names that are one name on some disks. Raises `Rejected` for those of known modules."""
+    seen: dict[str, str] = {}
+    notes = []
+    for path in files:
+        other = seen.setdefault(folded(path), path)
+        if other != path and folded(path) in map(folded, known):
+            raise Rejected(Code.DUPLICATE, f"there are {shown(other)} and {shown(path)}", "ask which one counts")
+        notes += [f"{shown(other)} and {shown(path)} are one name on some disks"] if other != path else []
+    return notes
+
+
+def _proposals(files: Mapping[str, bytes], ignored: Mapping[str, str], known: Collection[str]) -> dict[str, str]:
+    """What a missing module may be called here: proposed, and never applied."""
+    names = {PurePosixPath(path).name: path for path in (*ignored, *files) if PurePosixPath(path).name not in known}
+    found = {name: closest(name, names) for name in known if name not in files}
+    return {name: names[close] for name, close in found.items() if close}

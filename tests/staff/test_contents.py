@@ -1,0 +1,314 @@
+"""What lies in a submission is read or rejected, whatever an archive says about itself."""
+
+import gzip
+import hashlib
+import io
+import os
+import stat
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from grader.batch import contents as contents_module
+from grader.batch.contents import Code, Contents, Rejected, read
+from grader.batch.tree import OUTSIDE, tree_of, tree_sha256
+
+KNOWN = ("gelu.py", "softmax.py")
+GELU = b"def gelu(x):\n    return x\n"
+
+
+def zipped(path: Path, *entries: tuple[str, bytes], **fields: int) -> Path:
+    """A zip with these entries, whose records say what `fields` says."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in entries:
+            info = zipfile.ZipInfo("x")
+            info.filename = name
+            info.compress_type = zipfile.ZIP_DEFLATED
+            info.external_attr = fields.get("mode", stat.S_IFREG | 0o644) << 16
+            archive.writestr(info, content)
+    return path
+
+
+def tarred(path: Path, *members: tuple[str, bytes | tarfile.TarInfo]) -> Path:
+    with tarfile.open(path, "w:gz" if path.name.endswith("gz") else "w") as archive:
+        for name, content in members:
+            info = content if isinstance(content, tarfile.TarInfo) else tarfile.TarInfo(name)
+            info.name = name
+            info.size = len(content) if isinstance(content, bytes) else 0
+            archive.addfile(info, io.BytesIO(content) if isinstance(content, bytes) else None)
+    return path
+
+
+def link(kind: bytes = tarfile.SYMTYPE) -> tarfile.TarInfo:
+    info = tarfile.TarInfo()
+    info.type, info.linkname = kind, "/etc/passwd"
+    return info
+
+
+def written(folder: Path, **files: bytes) -> Path:
+    for name, content in files.items():
+        (folder / name.replace("__", "/")).parent.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name.replace('__', '/')}.py").write_bytes(content)
+    return folder
+
+
+WAYS: dict[str, Callable[[Path], Path]] = {
+    "folder": lambda at: written(at / "it", assignment__gelu=GELU),
+    "zip": lambda at: zipped(at / "it.zip", ("assignment/gelu.py", GELU)),
+    "zip called otherwise": lambda at: zipped(at / "it.dat", ("assignment/gelu.py", GELU)),
+    "tar.gz": lambda at: tarred(at / "it.tar.gz", ("assignment/gelu.py", GELU)),
+    "tar": lambda at: tarred(at / "it.tar", ("assignment/gelu.py", GELU)),
+    "one more folder": lambda at: zipped(at / "it.zip", ("work/assignment/gelu.py", GELU)),
+    "backslashes": lambda at: zipped(at / "it.zip", ("work\\assignment\\gelu.py", GELU)),
+    "without the folder": lambda at: zipped(at / "it.zip", ("gelu.py", GELU)),
+    "a file": lambda at: written(at / "it", gelu=GELU) / "gelu.py",
+    "a zip in a folder": lambda at: zipped(written(at / "it") / "gelu.zip", ("gelu.py", GELU)).parent,
+}
+
+
+@pytest.fixture
+def at(tmp_path: Path) -> Path:
+    (tmp_path / "it").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_same_tree_comes_out_of_every_layout(at, way):
+    tree = tree_of(read(WAYS[way](at)), KNOWN)
+    assert tree
+    assert dict(tree.files) == {"gelu.py": GELU}
+
+
+@pytest.mark.parametrize(
+    "name", ["../gelu.py", "a/../../gelu.py", "/gelu.py", "C:/gelu.py", "C:gelu.py", "..\\gelu.py", "\\gelu.py"]
+)
+@pytest.mark.parametrize("pack", [zipped, tarred])
+def test_a_name_that_leads_out_rejects_the_archive_and_is_named(at, name, pack):
+    with pytest.raises(Rejected, match="leads out of the submission") as raised:
+        read(pack(at / "it.zip", ("softmax.py", GELU), (name, GELU)))
+    assert raised.value.code is Code.UNSAFE_PATH
+    assert contents_module.shown(name) in str(raised.value)
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE])
+def test_links_and_devices_in_a_tar_are_listed_and_not_read(at, kind):
+    found = read(tarred(at / "it.tar", ("gelu.py", GELU), ("data.py", link(kind))))
+    assert dict(found.sources) == {"gelu.py": GELU}
+    assert "link" in found.ignored["data.py"]
+
+
+@pytest.mark.parametrize("way", ["zip", "tar", "folder"])
+def test_a_module_that_is_a_link_rejects_the_submission(at, way):
+    written(at / "it", softmax=GELU)
+    if way == "folder":
+        (at / "it" / "gelu.py").symlink_to("/etc/passwd")
+    mode = stat.S_IFLNK | 0o777
+    path = {
+        "zip": lambda: zipped(at / "it.zip", ("softmax.py", GELU), ("gelu.py", b"/etc/passwd"), mode=mode),
+        "tar": lambda: tarred(at / "it.tar", ("softmax.py", GELU), ("gelu.py", link())),
+        "folder": lambda: at / "it",
+    }[way]()
+    found = read(path)
+    if way == "zip":
+        found.sources["softmax.py"] = GELU  # its mode says that it is a link, too
+    with pytest.raises(Rejected, match=r"gelu.py is a link") as raised:
+        tree_of(found, KNOWN)
+    assert raised.value.code is Code.LINK
+
+
+def test_a_linked_folder_is_not_entered(at):
+    written(at / "elsewhere", assignment__gelu=GELU)
+    (at / "it" / "assignment").symlink_to(at / "elsewhere" / "assignment")
+    found = read(at / "it")
+    assert not found.sources
+    assert found.links == {"assignment"}
+    assert tree_of(found, KNOWN) is None
+
+
+def test_a_pipe_in_a_folder_is_not_waited_for(at):
+    os.mkfifo(written(at / "it", softmax=GELU) / "gelu.py")
+    assert set(read(at / "it").sources) == {"softmax.py"}
+
+
+def limited(monkeypatch: pytest.MonkeyPatch, **limits: int) -> None:
+    for name, value in limits.items():
+        monkeypatch.setattr(contents_module, name, value)
+
+
+def test_limits_hold_while_content_streams_whatever_sizes_are_told(at, monkeypatch):
+    limited(monkeypatch, MOST_OUT_BYTES=1 << 20)
+    with pytest.raises(Rejected, match="unpacked, it has more than 1 MiB") as raised:
+        read(zipped(at / "it.zip", *((f"{number}.py", bytes(300_000)) for number in range(4))))
+    assert raised.value.code is Code.TOO_BIG
+    with pytest.raises(Rejected, match="unpacked, it has more than 1 MiB"):
+        read(tarred(at / "it.tar.gz", ("data.bin", bytes(2 << 20)), ("gelu.py", GELU)))
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        ({"MOST_FILE_BYTES": 10}, "has more than 0 MiB"),
+        ({"MOST_ENTRIES": 1}, "more than 1 files"),
+        ({"MOST_DEPTH": 1}, "too long or too deep"),
+        ({"MOST_NAME_BYTES": 6}, "too long or too deep"),
+        ({"MOST_IN_BYTES": 20}, "and 0 are taken"),
+    ],
+)
+def test_each_limit_has_its_sentence(at, monkeypatch, limits, words):
+    limited(monkeypatch, **limits)
+    with pytest.raises(Rejected, match=words) as raised:
+        read(zipped(at / "it.zip", ("a/gelu.py", GELU), ("a/softmax.py", GELU)))
+    assert raised.value.code is Code.TOO_BIG
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_the_same_name_twice_counts_once_if_contents_are_equal(at):
+    found = read(zipped(at / "it.zip", ("gelu.py", GELU), ("gelu.py", GELU)))
+    assert "twice, both alike" in found.notes[0]
+    with pytest.raises(Rejected, match="twice, with different contents") as raised:
+        read(zipped(at / "it.zip", ("gelu.py", GELU), ("gelu.py", b"x = 1\n")))
+    assert raised.value.code is Code.DUPLICATE
+
+
+def test_modules_whose_names_differ_by_case_only_are_rejected_and_others_are_noted():
+    with pytest.raises(Rejected, match=r"gelu.py and Gelu.py"):
+        tree_of(Contents({"gelu.py": GELU, "Gelu.py": GELU}), KNOWN)
+    tree = tree_of(Contents({"gelu.py": GELU, "caf\u00e9.py": GELU, "cafe\u0301.py": GELU}), KNOWN)
+    assert tree
+    assert any("one name on some disks" in note for note in tree.notes)
+
+
+def test_a_name_that_is_file_and_folder_is_rejected(at):
+    with pytest.raises(Rejected, match="is a file and a folder"):
+        read(zipped(at / "it.zip", ("gelu.py", GELU), ("gelu.py/x.py", GELU)))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is empty"),
+        (b"Rar!\x1a\x07\x00rest", "a RAR archive: ask for a zip"),
+        (b"7z\xbc\xaf\x27\x1crest", "a 7z archive"),
+        (b"\n <!DOCTYPE html><title>Sign in", "a web page"),
+        (b"%PDF-1.7", "a PDF"),
+        (b"PK\x03\x04 and no more", "no whole archive"),
+        (gzip.compress(b"no tar" * 1000), "no whole archive"),
+        (gzip.compress(os.urandom(20_000))[:9_000], "no whole archive"),
+        (b"just some text", "no whole archive"),
+    ],
+)
+def test_what_is_no_archive_is_called_by_its_name(at, content, words):
+    (at / "it.zip").write_bytes(content)
+    with pytest.raises(Rejected, match=words) as raised:
+        read(at / "it.zip")
+    assert raised.value.code is Code.BAD_ARCHIVE
+
+
+def test_an_encrypted_zip_and_an_unknown_method_are_told(at):
+    path = zipped(at / "it.zip", ("gelu.py", GELU))
+    plain = path.read_bytes()
+    place = plain.index(b"PK\x01\x02")
+    path.write_bytes(plain[: place + 8] + b"\x01" + plain[place + 9 :])
+    with pytest.raises(Rejected, match="without a password"):
+        read(path)
+    path.write_bytes(plain[: place + 10] + b"\x09" + plain[place + 11 :])  # Deflate64
+    with pytest.raises(Rejected, match="few programs read"):
+        read(path)
+
+
+def test_a_zip_cut_off_or_changed_anywhere_is_rejected_or_read(at):
+    """Nothing else comes out, whatever bytes there are."""
+    whole = zipped(at / "it.zip", ("assignment/gelu.py", GELU), ("notes.txt", b"n")).read_bytes()
+    for place in range(len(whole)):
+        for broken in (whole[:place], whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :]):
+            (at / "it.zip").write_bytes(broken)
+            try:
+                read(at / "it.zip")
+            except Rejected:
+                continue
+
+
+def test_utf8_names_without_the_flag_are_read_as_utf8(at):
+    path = zipped(at / "it.zip", ("zo\u00eb/gelu.py", GELU))
+    flagless = bytearray(path.read_bytes())
+    for magic, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        place = flagless.index(magic) + offset
+        flagless[place : place + 2] = b"\0\0"
+    path.write_bytes(flagless)
+    assert list(read(path).sources) == ["zo\u00eb/gelu.py"]
+
+
+def test_what_an_operating_system_leaves_is_ignored_with_the_reason(at):
+    entries = (
+        ("__MACOSX/._gelu.py", b"\0"), (".DS_Store", b"\0"), ("a/._softmax.py", b"\0"), (".venv/lib/x.py", GELU),
+        ("gelu.py", GELU), ("gelu.so", b"\x7fELF"), ("__pycache__/gelu.cpython-311.pyc", b"\0"), ("x.ipynb", b"{}"),
+    )  # fmt: skip
+    found = read(zipped(at / "it.zip", *entries))
+    assert set(found.sources) == {"gelu.py"}
+    assert set(found.ignored) == {name for name, _ in entries} - {"gelu.py"}
+    assert found.ignored["a/._softmax.py"] == "left by the operating system"
+
+
+def test_names_that_are_not_utf8_are_shown_escaped(at):
+    name = os.fsdecode(b"caf\xe9\x1b[31m.py")
+    (at / "it" / name).write_bytes(GELU)
+    written(at / "it", gelu=GELU)
+    assert contents_module.shown(next(iter(set(read(at / "it").sources) - {"gelu.py"}))) == "caf\\udce9\\x1b[31m.py"
+
+
+def test_the_package_is_the_shallowest_folder_assignment_with_a_module_in_it():
+    tree = tree_of(
+        Contents(
+            {"gelu.py": b"1", "a/assignment/gelu.py": GELU, "a/assignment/own/more.py": b"2",
+             "a/b/assignment/gelu.py": b"3", "assignment/other.py": b"4"}
+        ), KNOWN,
+    )  # fmt: skip
+    assert tree
+    assert tree.folder == "a/assignment"
+    assert set(tree.files) == {"gelu.py", "own/more.py"}
+    assert tree.ignored["gelu.py"] == OUTSIDE
+
+
+def test_two_packages_at_one_depth_are_rejected_with_both_names():
+    with pytest.raises(Rejected, match="in a/assignment and b/assignment") as raised:
+        tree_of(Contents({"a/assignment/gelu.py": GELU, "b/assignment/gelu.py": GELU}), KNOWN)
+    assert raised.value.code is Code.AMBIGUOUS
+
+
+@pytest.mark.parametrize(
+    ("there", "meant"),
+    [("Softmax.py", "Softmax.py"), ("softmax (1).py", "softmax (1).py"), ("soft_max.py", "soft_max.py")],
+)
+def test_a_missing_module_has_a_proposal_that_is_never_applied(there, meant):
+    tree = tree_of(Contents({"gelu.py": GELU, there: GELU}), KNOWN)
+    assert tree
+    assert tree.proposals == {"softmax.py": meant}
+    assert "softmax.py" not in tree.files
+
+
+def test_the_hash_is_that_of_paths_and_contents_in_their_order():
+    parts = (b"a.py", b"1\n", b"b/c.py", b"")
+    framed = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+    assert tree_sha256({"b/c.py": b"", "a.py": b"1\n"}) == hashlib.sha256(b"grader.tree/1\0" + framed).hexdigest()
+    assert tree_sha256({"a.py": b"", "b": b"c"}) != tree_sha256({"a.p": b"y", "b": b"c"})
+
+
+def test_nothing_of_a_submission_is_changed(at):
+    path = zipped(at / "it.zip", ("gelu.py", GELU))
+    before = path.read_bytes(), path.stat().st_mtime_ns, sorted(os.listdir(at))
+    read(path)
+    assert (path.read_bytes(), path.stat().st_mtime_ns, sorted(os.listdir(at))) == before
+
+
+def test_what_cannot_be_read_is_told_and_tried_again(at, monkeypatch):
+    def refused(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    written(at / "it", gelu=GELU)
+    monkeypatch.setattr(contents_module, "_opened", refused)
+    with pytest.raises(Rejected, match=r"cannot be read \(Permission denied\): it is tried again") as raised:
+        read(at / "it")
+    assert raised.value.code is Code.IO

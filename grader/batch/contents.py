@@ -16,7 +16,7 @@ import tarfile
 import unicodedata
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -72,20 +72,26 @@ class Contents:
     notes: list[str] = field(default_factory=list)
 
 
-def read(path: Path) -> Contents:
-    """What lies in a folder, an archive or a Python file. Raises `Rejected`; changes and runs nothing."""
+def read(place: Path | Mapping[str, Path]) -> Contents:
+    """What lies in a folder, in an archive, or in files by their path in the submission.
+
+    Raises `Rejected`. Changes and runs nothing.
+    """
+    name = shown(place.name) if isinstance(place, Path) else "a file"
     try:
-        if path.is_symlink():
-            raise Rejected(Code.LINK, f"{shown(path.name)} is a link", "ask for the files themselves")
-        if path.is_dir():
-            return _Reader().folder(path)
-        if path.suffix == SUFFIX:
-            return _Reader().single(path)
-        with path.open("rb") as file:
-            return _Reader().archive(file, path.name)
+        if not isinstance(place, Path):
+            return _Reader().files(place)
+        if place.is_symlink():
+            raise Rejected(Code.LINK, f"{name} is a link", "ask for the files themselves")
+        if place.is_dir():
+            return _Reader().folder(place)
+        if place.suffix == SUFFIX:
+            return _Reader().files({place.name: place})
+        with place.open("rb") as file:
+            return _Reader().archive(file, place.name)
     except OSError as error:
         raise Rejected(
-            Code.IO, f"{shown(path.name)} cannot be read ({error.strerror})", "it is tried again at the next run"
+            Code.IO, f"{name} cannot be read ({error.strerror})", "it is tried again at the next run"
         ) from None
 
 
@@ -102,16 +108,18 @@ class _Reader:
     kinds: dict[str, str] = field(default_factory=dict)  # folded names of files and folders, and how they are written
 
     def folder(self, root: Path) -> Contents:
-        """A folder's regular files. Follows no link; one archive alone in it is opened."""
+        """A folder's regular files. Follows no link."""
         found = [Path(place, name) for place, _, names in self._walk(root) for name in names]
-        archives = [path for path in found if path.name.lower().endswith(ARCHIVES) and not path.is_symlink()]
-        sources = [path for path in found if path.suffix == SUFFIX]
-        if len(archives) == 1 and not sources:
+        return self.files({path.relative_to(root).as_posix(): path for path in found})
+
+    def files(self, files: Mapping[str, Path]) -> Contents:
+        """Files by their path in the submission; one archive is opened where there is no Python source beside it."""
+        archives = [path for name, path in files.items() if name.lower().endswith(ARCHIVES) and not path.is_symlink()]
+        if len(archives) == 1 and not any(name.endswith(SUFFIX) for name in files):
             with archives[0].open("rb") as file:
                 return self.archive(file, archives[0].name)
-        for path in found:
-            relative = path.relative_to(root).as_posix()
-            self._take(relative, path.lstat().st_mode, lambda path=path: _opened(path))  # type: ignore[misc]
+        for name, path in files.items():
+            self._take(name, path.lstat().st_mode, lambda path=path: _opened(path))  # type: ignore[misc]
         return self.contents
 
     def _walk(self, root: Path) -> Iterator[tuple[str, list[str], list[str]]]:
@@ -122,11 +130,6 @@ class _Reader:
             linked = [name for name in below if Path(place, name).is_symlink()]
             below[:] = sorted(name for name in below if name not in linked)
             yield place, below, sorted([*names, *linked])
-
-    def single(self, path: Path) -> Contents:
-        """One Python file."""
-        self._take(path.name, path.lstat().st_mode, lambda: _opened(path))
-        return self.contents
 
     def archive(self, file: IO[bytes], name: str) -> Contents:
         """An archive of a kind that its first bytes tell, not its name."""

@@ -1,0 +1,162 @@
+"""Each way in which a course exports its submissions is recognised, and nobody in it is lost."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from grader.batch.layouts import Entry, Export, Source, Student, read_export, recognised
+
+GRADESCOPE = """\
+---
+submission_101:
+  :submitters:
+  - :name: "No"
+    :sid: 0123
+    :email: no@example.edu
+  - :name: Ada Example
+    :sid:
+    :email: ada@example.edu
+  :created_at: 2026-10-02 21:58:03.365935000 Z
+  :score: 3.0
+submission_102:
+  :submitters:
+  - :name: "Gau\u00df, Carl"
+    :sid: "3032"
+  :created_at: 2026-10-02 23:30:00 +0200
+  :history: !ruby/object:Attempt
+    - :score: 1.0
+submission_103:
+  :created_at: unknown
+"""
+
+
+def made(root: Path, *names: str) -> Path:
+    """Files with these names; folders where one ends in a slash."""
+    for name in names:
+        path = root / name
+        (path if name.endswith("/") else path.parent).mkdir(parents=True, exist_ok=True)
+        if not name.endswith("/"):
+            path.write_text(GRADESCOPE if name.endswith("submission_metadata.yml") else "x = 1\n")
+    return root
+
+
+def by_id(export: Export) -> dict[str, Entry]:
+    assert len({entry.id for entry in export.entries}) == len(export.entries)
+    return {entry.id: entry for entry in export.entries}
+
+
+EXPORTS = {
+    Source.GRADESCOPE: ("a_export/submission_metadata.yml", "a_export/submission_101/gelu.py"),
+    Source.MOODLE: ("Ada Example_7_assignsubmission_file/gelu.py", "Carl_8_assignsubmission_file_/gelu.py"),
+    Source.CANVAS: ("exampleada_1001_5_gelu.py", "gau\u00dfcarl_LATE_1002_6_work.zip", "readme.txt"),
+    Source.GITHUB: ("kernels-ada-l/.git/HEAD", "kernels-ada-l/gelu.py", "kernels-carl/.git/HEAD", "kernels-eve/x"),
+    Source.PLAIN: ("ada/gelu.py", "carl.zip", "eve.py", "notes.txt"),
+}
+
+
+@pytest.mark.parametrize("source", Source)
+def test_a_source_is_recognised_by_what_it_writes(tmp_path, source):
+    assert recognised(made(tmp_path, *EXPORTS[source], "__MACOSX/._x", ".DS_Store")) is source
+    assert read_export(tmp_path).ignored[".DS_Store"] == "left by the operating system"
+
+
+def test_gradescope_tells_who_and_when(tmp_path):
+    made(tmp_path, "submission_metadata.yml", *(f"submission_{number}/gelu.py" for number in (101, 102, 104)))
+    export = read_export(tmp_path)
+    found = by_id(export)
+    assert found["gradescope-101"].students == (
+        Student(sid="0123", email="no@example.edu", name="No"), Student(email="ada@example.edu", name="Ada Example"),
+    )  # fmt: skip
+    assert found["gradescope-101"].submitted_at == datetime(2026, 10, 2, 21, 58, 3, 365935, UTC)
+    assert found["gradescope-102"].submitted_at == datetime(2026, 10, 2, 21, 30, tzinfo=UTC)
+    assert found["gradescope-102"].students == (Student(sid="3032", name="Gau\u00df, Carl"),)
+    assert set(export.ignored) == {"submission_103", "submission_104"}
+    assert "not there" in export.ignored["submission_103"]
+    assert "does not name it" in export.ignored["submission_104"]
+
+
+def test_moodle_has_folders_or_prefixes_for_students_and_groups(tmp_path):
+    made(
+        tmp_path, "Ada Example_7_assignsubmission_file/a/gelu.py", "Group 2_12_assignsubmission_file_/gelu.py",
+        "Carl O'Neil_8_assignsubmission_file_gelu.py", "Carl O'Neil_8_assignsubmission_file_softmax.py",
+        "Eve_9_assignsubmission_onlinetext/text.html", "Default group_assignsubmission_file/gelu.py", "grades.csv",
+    )  # fmt: skip
+    export = read_export(tmp_path)
+    found = by_id(export)
+    assert {id: sorted(entry.place) for id, entry in found.items()} == {
+        "moodle-7": ["a/gelu.py"], "moodle-12": ["gelu.py"], "moodle-8": ["gelu.py", "softmax.py"],
+        "moodle-default-group": ["gelu.py"],
+    }  # fmt: skip
+    assert found["moodle-8"].students == (Student(name="Carl O'Neil", platform_id="8"),)
+    assert export.ignored == {
+        "Eve_9_assignsubmission_onlinetext": "text that was typed in",
+        "grades.csv": "not named as Moodle names submissions",
+    }
+
+
+def test_canvas_files_of_one_user_are_one_submission_with_the_names_that_they_had(tmp_path):
+    made(
+        tmp_path, "exampleada_1001_50_gelu.py", "exampleada_1001_51_softmax-2.py", "exampleada_1001_49_softmax-1.py",
+        "no_LATE_1002_52_gelu-1.py", "no_LATE_1002_53_gelu.py", "LATE_anon_x9Y_54_work.zip", "eve_1003_text.html",
+        "o_brien_1004_55_my_gelu.py",
+    )  # fmt: skip
+    export = read_export(tmp_path)
+    found = by_id(export)
+    assert {id: {name: path.name for name, path in entry.place.items()} for id, entry in found.items()} == {
+        "canvas-1001": {
+            "gelu.py": "exampleada_1001_50_gelu.py", "softmax.py": "exampleada_1001_51_softmax-2.py",
+            "softmax-1.py": "exampleada_1001_49_softmax-1.py",
+        },
+        "canvas-1002": {"gelu.py": "no_LATE_1002_53_gelu.py", "gelu-1.py": "no_LATE_1002_52_gelu-1.py"},
+        "canvas-anon-x9y": {"work.zip": "LATE_anon_x9Y_54_work.zip"},
+        "canvas-1004": {"my_gelu.py": "o_brien_1004_55_my_gelu.py"},
+    }  # fmt: skip
+    assert {id: entry.late for id, entry in found.items()} == {
+        "canvas-1001": False, "canvas-1002": True, "canvas-anon-x9y": True, "canvas-1004": False,
+    }  # fmt: skip
+    assert export.ignored == {"eve_1003_text.html": "text that was typed in"}
+
+
+@pytest.mark.parametrize("parent", ["gpu-kernels-submissions", "anything"])
+def test_a_login_with_hyphens_is_what_the_slug_leaves(tmp_path, parent):
+    root = tmp_path / parent
+    made(root, *(f"gpu-kernels-{login}/.git/HEAD" for login in ("ada-l", "Ada-Lovelace", "carl")))
+    assert {entry.students[0].login for entry in read_export(root).entries} == {"ada-l", "Ada-Lovelace", "carl"}
+    assert set(by_id(read_export(root))) == {"github-ada-l", "github-ada-lovelace", "github-carl"}
+
+
+def test_plain_names_keep_apart_what_looks_alike_and_are_safe_as_file_names(tmp_path):
+    made(tmp_path, "ada/gelu.py", "ada.zip", "ada (2).zip", "$(reboot).zip", "\u5f20\u4f1f.zip", "notes.txt")
+    export = read_export(tmp_path)
+    assert len(by_id(export)) == 5
+    assert all(entry.id.isascii() and entry.id.replace("-", "").isalnum() for entry in export.entries)
+    assert export.ignored == {"notes.txt": "no folder, archive or Python file"}
+
+
+def test_ids_are_the_same_in_each_run_and_not_too_long(tmp_path):
+    made(tmp_path, f"{'long name ' * 20}.zip", "ada.zip")
+    first, second = ([entry.id for entry in read_export(tmp_path).entries] for _ in range(2))
+    assert first == second
+    assert all(len(one) <= 64 for one in first)
+
+
+def test_a_source_can_be_forced(tmp_path):
+    made(tmp_path, "exampleada_1001_50_gelu.py", "carl_1002_51_gelu.py")
+    assert [entry.id[:6] for entry in read_export(tmp_path, Source.PLAIN).entries] == ["plain-", "plain-"]
+
+
+@pytest.mark.parametrize("source", Source)
+def test_each_entry_of_the_input_comes_out_once(tmp_path, source):
+    root = made(tmp_path, *EXPORTS[source], "something else.txt", "more/deep/down.py")
+    export = read_export(root, source)
+    used = {path for entry in export.entries for path in paths_of(entry)}
+    home = root / "a_export" if source is Source.GRADESCOPE else root
+    there = {path.name for path in home.iterdir()} - {"submission_metadata.yml"}
+    taken = {path.relative_to(home).parts[0] for path in used}
+    assert taken.isdisjoint(export.ignored)
+    assert there <= taken | set(export.ignored)
+
+
+def paths_of(entry: Entry) -> list[Path]:
+    return [entry.place] if isinstance(entry.place, Path) else list(entry.place.values())

@@ -134,7 +134,7 @@ def test_large_logits(submission, draw, case):
     assert_matches(submission.softmax(x), reference.softmax(x))
 
 
-@pytest.mark.parametrize("case", [Input((4, 100), values=MASKED), Input((3, 5000), values=MASKED)], ids=str)
+@pytest.mark.parametrize("case", [Input((4, 100), values=MASKED), Input((3, 40_000), values=MASKED)], ids=str)
 def test_minus_infinity(submission, draw, case):
     """A logit of -inf gives zero; a row of -inf only gives NaN."""
     x = draw(case)

@@ -17,7 +17,7 @@ from grader.pack.manifest import Manifest
 from grader.pack.sources import State
 from grader.rubric import Rubric
 
-STYLES = {State.READY: "green", State.TODO: "yellow", State.MISSING: "red"}
+STYLES = {State.READY: "green", State.PARTLY: "yellow", State.TODO: "yellow", State.MISSING: "red"}
 MOST_NAMES = 12  # of files that are listed
 
 
@@ -48,7 +48,10 @@ def hand_in(folder: Path, snapshot: Snapshot, rubric: Rubric, out: Path, console
     lost = [name for row in manifest.rows for name in row.earns_nothing]
     if lost:
         _say(console, f"Earns nothing as it is: {', '.join(lost)}.", "yellow")
-    return not lost
+    incomplete = [name for row in manifest.rows for name in row.incomplete]
+    if incomplete:
+        _say(console, f"Incomplete: {', '.join(incomplete)}. Checks that need the rest earn nothing.", "yellow")
+    return not (lost or incomplete)
 
 
 def show(manifest: Manifest, out: Path, source: Path, console: Console) -> None:

@@ -39,8 +39,14 @@ class Row:
         """What cannot be graded."""
         if self.faults:
             return [self.problem]
-        lost = [one.name for one in self.functions if one.state is not State.READY]
+        lost = [one.name for one in self.functions if one.state in (State.TODO, State.MISSING)]
         return [self.problem] if len(lost) == len(self.functions) else [f"{self.problem}.{name}" for name in lost]
+
+    @property
+    def incomplete(self) -> list[str]:
+        """What can be graded in part."""
+        partly = [one.name for one in self.functions if one.state is State.PARTLY]
+        return [] if self.faults else [f"{self.problem}.{name}" for name in partly]
 
 
 @dataclass(frozen=True)
@@ -79,7 +85,8 @@ def _words(name: str, found: Found, others: list[str]) -> str:
     if found.state is State.MISSING:
         close = closest(name, others)
         return State.MISSING + (f"; `{close}`: did you mean `{name}`?" if close else "")
-    return found.state + (f": {', '.join(found.methods)}" if found.methods else "")
+    left = "still to do: " if found.state is State.PARTLY else ""
+    return found.state + (f": {left}{', '.join(found.methods)}" if found.methods else "")
 
 
 def _left_behind(source: Path, packed: set[str]) -> Iterator[str]:

@@ -26,7 +26,8 @@ class State(StrEnum):
     """How far a function or a class is written."""
 
     READY = "ready"
-    TODO = "still to do"  # its body, or that of a method, is empty or only raises NotImplementedError
+    PARTLY = "partly done"  # some methods of a class are, and others still to do
+    TODO = "still to do"  # its body, or that of each method, is empty or only raises NotImplementedError
     MISSING = "missing"
 
 
@@ -111,8 +112,11 @@ class Sources:
             is_own = target is not None and target in self.modules
             return self.find(target or "", original, seen) if is_own else Found(State.READY)
         if isinstance(node, ast.ClassDef):
-            methods = tuple(one.name for one in node.body if isinstance(one, FUNCTIONS) and _only_raises(one))
-            return Found(State.TODO if methods or not _written(node) else State.READY, methods)
+            methods = [one for one in node.body if isinstance(one, FUNCTIONS)]
+            left = tuple(one.name for one in methods if _only_raises(one))
+            if left or not _written(node):
+                return Found(State.PARTLY if len(left) < len(methods) else State.TODO, left)
+            return Found(State.READY)
         is_todo = isinstance(node, FUNCTIONS) and (_only_raises(node) or not _written(node))
         return Found(State.TODO if is_todo else State.READY)
 

@@ -111,6 +111,17 @@ def test_only_what_earns_nothing_is_named(whole, tmp_path):
     assert "Earns nothing as it is: flash_attention.flash_attention_backward." in done.stdout
 
 
+def test_a_class_that_is_partly_done_is_not_said_to_earn_nothing(whole, tmp_path):
+    text = (ROOT / "solutions" / "sharded_optimizer.py").read_text()
+    unwritten = "\n\nclass ShardedOptimizer:\n    def __init__(self):\n        self.a = 1\n\n    def step(self):\n"
+    (whole / "sharded_optimizer.py").write_text(text + unwritten + "        raise NotImplementedError\n")
+    done = pack(whole, "--out", tmp_path / "mine.zip")
+    assert done.returncode == 1
+    assert "partly done: still to do: step" in done.stdout
+    assert "Incomplete: sharded_optimizer.ShardedOptimizer. Checks that need the rest earn nothing." in done.stdout
+    assert "Earns nothing" not in done.stdout
+
+
 @pytest.mark.parametrize(
     ("source", "words"),
     [

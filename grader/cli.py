@@ -185,11 +185,12 @@ def _refuse_unknown(names: Sequence[str], rubric: Rubric) -> None:
         if name in rubric.public.coming:
             usage(f"`{name}` is not built yet; there are {', '.join(rubric.problems)}")
         if name not in known:
-            of_problem = [check for check in checks if check.startswith(f"{name.partition('.')[0]}.")]
-            close = closest(name.partition(".")[2], [check.partition(".")[2] for check in of_problem])
-            if of_problem and not close:
+            problem, _, wanted = name.partition(".")
+            of_problem = [check for check in checks if check.startswith(f"{problem}.")]
+            close = closest(wanted, [check.partition(".")[2] for check in of_problem])
+            if of_problem and wanted and not close:
                 usage(f"there is no check `{name}`; there are {', '.join(of_problem)}")
-            close = f"{name.partition('.')[0]}.{close}" if close else closest(name, [*known, *_commands()])
+            close = f"{problem}.{close}" if close else closest(name, [*known, *_commands()])
             suggestion = f"did you mean `{close}`?" if close else f"there are {', '.join(rubric.problems)}"
             usage(f"there is no problem or check `{name}`; {suggestion}")
 

@@ -78,6 +78,7 @@ def test_a_failure_reads_well_on_a_plain_terminal_and_replays_with_its_command()
         (["check", "gelu.size"], "There is no problem or check `gelu.size`; did you mean `gelu.sizes`?"),
         (["check", "softmax.fast"], "There is no check `softmax.fast`; there are softmax.columns, softmax.long_rows"),
         (["check", "roofline"], "`roofline` is not built yet"),
+        (["check", "softmax."], "There is no problem or check `softmax.`; did you mean `softmax`?"),
         (["check", "softmax.speed_foward"], "did you mean `softmax.speed_forward`?"),
         (["check", "--submission", "nowhere"], "There is no folder nowhere."),
         (["check", "gelu", "--json", "nowhere/result.json"], "There is no folder nowhere to write result.json to."),

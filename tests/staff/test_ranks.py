@@ -6,15 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from grader.judge.distributed import _advice
 from grader.judge.plugin import Judge, Obstacles
 from grader.judge.ranks import RankProcesses
+from grader.judge.reference.ddp import ADVICE
 from grader.judge.run import Selection, run_checks
 from grader.judge.servers import Servers
 from grader.judge.snapshot import Snapshot
+from grader.judge.training import Training
 from grader.judge.verdict import Verdict
 from grader.result import CheckResult
 from grader.rubric import Rubric
 from grader.sandbox.processes import descendants
+from tests.test_ddp import MLP
 
 from .conftest import ROOT, Silent, is_running
 
@@ -67,6 +71,32 @@ def test_a_rank_that_raises_is_named_with_its_line(astray):
     assert found.verdict is Verdict.FAIL
     assert found.message.startswith("on rank 1 of 2: AssertionError: one is enough (line 16 of assignment/ddp.py)")
     assert time.monotonic() < start + AT_ONCE_S
+
+
+def test_a_sum_divided_by_the_number_of_all_ranks_in_a_smaller_group_is_told(astray):
+    found = astray(before="world = dist.get_world_size()")
+    assert (found.verdict, found.cause) == (Verdict.FAIL, "divided_by_world")
+    assert "dist.get_world_size(process_group)" in found.hint
+
+
+def test_functions_without_handles_are_not_told_to_look_for_handles_in_a_later_step(astray):
+    found = astray(before="world = 7 if dist.get_world_size() != world else world")
+    assert (found.verdict, found.cause) == (Verdict.FAIL, None)
+    assert found.hint == ADVICE
+
+
+@pytest.mark.parametrize(
+    ("training", "step", "word"),
+    [
+        (Training(MLP, steps=2), 0, "with two ranks"),
+        (Training(MLP, steps=2), 1, "handles"),
+        (Training(MLP, steps=2, function="all_reduce_gradients_flat"), 1, "with two ranks"),
+        (Training(MLP, steps=2, backwards=2), 0, "no_sync"),
+    ],
+    ids=str,
+)
+def test_what_is_left_of_the_step_before_is_suspected_from_the_second_step_of_a_wrapper_on(training, step, word):
+    assert word in _advice(training, step)
 
 
 def test_a_rank_that_exits_is_named_with_its_status(astray):

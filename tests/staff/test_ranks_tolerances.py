@@ -41,7 +41,7 @@ def test_gradients_in_float32_are_far_below_every_limit(case):
                     torch.zeros_like(next(g for g in gradients if g is not None)) if g is None else g for g in gradients
                 ]
                 dtype = right.weights[right.weight_names.index(name)].dtype
-                expected = ddp_reference.gradient(filled, 0, dtype, None, {})
+                expected = ddp_reference.gradient(filled, 0, dtype, None, {}, case.world)
                 mean = mean_of([of_rank[number] for of_rank in reversed(calculated)]).to(dtype)
                 excess = expected.errors(mean).excess(expected.tolerance)
                 assert excess <= 1 / MARGIN[dtype], f"{name}, seed {seed}: {excess:.2f} of the limit"

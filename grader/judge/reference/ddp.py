@@ -42,9 +42,18 @@ def _twice_divided(*local: torch.Tensor) -> torch.Tensor:
     return _sum(*local) / len(local) ** 2
 
 
-def _mistakes(position: int, earlier: torch.Tensor | None) -> tuple[Mistake, ...]:
-    """What a gradient is mistaken for, on the rank at this position of its group."""
+def _divided_by_world(world: int) -> Mistake:
+    return Mistake(
+        "divided_by_world", lambda *local: _sum(*local) / world,
+        f"the sum is divided by {world}, the number of all ranks, not of the process group",
+        "divide by dist.get_world_size(process_group): without an argument it counts all ranks",
+    )  # fmt: skip
+
+
+def _mistakes(position: int, earlier: torch.Tensor | None, ranks: int, world: int) -> tuple[Mistake, ...]:
+    """What a gradient is mistaken for, on the rank at this position of its group of so many ranks."""
     others = (
+        *([_divided_by_world(world)] if world > ranks else []),
         Mistake(
             "sum_for_mean", _sum, "this is the sum over all ranks, not their mean",
             "divide by dist.get_world_size(process_group), before or after the reduction",
@@ -96,17 +105,19 @@ def gradient(
     dtype: torch.dtype,
     earlier: torch.Tensor | None,
     mixed_up: Mapping[str, torch.Tensor],
+    world: int,
     advice: str = ADVICE,
 ) -> Expected:
     """The mean of all ranks' gradients of one parameter, due on the rank at this position.
 
     `earlier` is the right answer of the step before, and `mixed_up` has sums over the ranks in which another parameter
-    stands for this one where it was not used.
+    stands for this one where it was not used. `world` is the number of all ranks, of which the group has some.
     """
     scale = max(float(one.double().square().mean().sqrt()) for one in local) / len(local)
+    known = _mistakes(position, earlier, len(local), world)
     return Expected.of(
         _mean, *local, tolerance=TOLERANCES[dtype], group="tensor",
-        mistakes=(*_mistakes(position, earlier), *(_mixed_up(name, both) for name, both in mixed_up.items())),
+        mistakes=(*known, *(_mixed_up(name, both) for name, both in mixed_up.items())),
         least_scale=scale, form=FORM, dtype=dtype, advice=advice,
     )  # fmt: skip
 

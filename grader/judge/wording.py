@@ -41,6 +41,10 @@ KNOWN_ERRORS = (
         "return dq, dk, dv, None, None",
     ),
     (
+        "but expected shape compatible with", "backward returns a gradient of another shape than its input has",
+        "each gradient has the shape of its input: return dx.reshape(x.shape) where rows were made of x before",
+    ),
+    (
         "0 active drivers", "@triton.autotune times its configurations, and there is no GPU to time them on",
         "use autotune_or_first from assignment/_autotune.py: without a GPU it keeps the first configuration",
     ),
@@ -67,6 +71,10 @@ KNOWN_ERRORS = (
     (
         "Both operands must be same dtype", "the two tiles of tl.dot have different dtypes",
         "cast one to the other's dtype, tl.dot(x.to(y.dtype), y); the sum is float32 all the same",
+    ),
+    (
+        "must have equal ranks", "tl.dot takes two tiles of two dimensions, and one of these has more or fewer",
+        "look for a [:, None] that is there twice: [:, None] * stride makes a column of one index, once",
     ),
     (
         "must have equal reduction dimensions", "tl.dot(x, y) needs as many columns in x as there are rows in y",
@@ -182,6 +190,13 @@ KNOWN_ERRORS = (
         "must be Tensor, not tensor", "a kernel calls a function of PyTorch",
         "inside a kernel use triton.language only; allocate before the launch",
     ),
+    *(
+        (
+            part, "not every backend has a mean among its reductions: gloo has none",
+            "reduce with SUM, then divide by dist.get_world_size(process_group)",
+        )
+        for part in ("has SUM but no AVG", "ReduceOp.AVG")
+    ),
     (
         "BdbQuit", "there is no keyboard here for breakpoint()", "use pytest tests/test_PROBLEM.py --here",
     ),
@@ -218,19 +233,33 @@ KNOWN_IN_TRITON = (
 )  # fmt: skip
 
 
-# The same, told by the line that failed.
+# The same, told by the line that failed, and where one line fails in several ways by the message as well.
 KNOWN_LINES = (
     (
-        r"driver\.active", "this line asks for the GPU, and there is none here",
+        r"driver\.active", "", "this line asks for the GPU, and there is none here",
         "allocate on the device of the input: device=a.device",
     ),
     (
-        r"\.cuda\(|[\"']cuda|is_cuda", "this line wants a GPU, and your input is not on one here",
+        r"\.cuda\(|[\"']cuda|is_cuda", "", "this line wants a GPU, and your input is not on one here",
         "stay on the device of the input: x.device",
     ),
     (
-        r"^assert\b", "an assert of your own refuses this input, which is allowed",
+        r"^assert\b", "", "an assert of your own refuses this input, which is allowed",
         "take it out, and handle the input: by its strides, or after x = x.contiguous()",
+    ),
+    (
+        r"saved_tensors", r"unpack \(expected \d+, got 0\)|index out of range",
+        "for this input forward returned without ctx.save_for_backward, or saved less than backward takes",
+        "call ctx.save_for_backward(...) before every return of forward, an early one too",
+    ),
+    (
+        r"saved_tensors", r"values to unpack", "forward saves another number of tensors than this line takes",
+        "save the same ones before every return of forward, and unpack as many",
+    ),
+    (
+        r"\]\(", r"missing \d+ required positional arguments?",
+        "what is named here are parameters of the kernel that its launch does not pass",
+        "pass each by its name, kernel[grid](..., GROUP_ROWS=8), or take it out of the kernel",
     ),
 )  # fmt: skip
 
@@ -279,8 +308,11 @@ def on_rank(outcome: Outcome, rank: int, world: int) -> Outcome:
 def _explained(said: str, stack: str) -> tuple[str, str]:
     """Why, and what to try, if the failing line or the message is known."""
     lines = [line.strip() for line in stack.splitlines() if line.strip(" ^~")]  # without the marks below a line
-    line = lines[-1] if lines else ""
-    by_line = [(why, hint) for pattern, why, hint in KNOWN_LINES if re.search(pattern, line)]
+    frame = max((number for number, line in enumerate(lines) if line.startswith('File "')), default=-1)
+    line = " ".join(lines[frame + 1 :])  # from Python 3.13 on a statement is quoted with all its lines
+    by_line = [
+        (why, hint) for pattern, part, why, hint in KNOWN_LINES if re.search(pattern, line) and re.search(part, said)
+    ]
     known = KNOWN_ERRORS if lines else (*KNOWN_IN_TRITON, *KNOWN_ERRORS)
     by_message = [(why, hint) for part, why, hint in known if part in said]
     return next(iter(by_line + by_message), ("", ""))

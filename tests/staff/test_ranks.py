@@ -99,6 +99,12 @@ def test_what_is_left_of_the_step_before_is_suspected_from_the_second_step_of_a_
     assert word in _advice(training, step)
 
 
+def test_a_mean_that_gloo_does_not_have_is_a_sum_that_is_divided(astray):
+    found = astray(before="dist.all_reduce(torch.ones(1), op=dist.ReduceOp.AVG, group=process_group)")
+    assert found.verdict is Verdict.FAIL
+    assert "reduce with SUM, then divide" in found.hint
+
+
 def test_a_rank_that_exits_is_named_with_its_status(astray):
     found = astray(before="os._exit(7) if rank == 1 else None")
     assert found.verdict is Verdict.CRASH

@@ -33,12 +33,16 @@ IN_THE_KERNEL = {
     "y = torch.relu(a)": "calls a function of PyTorch",
     "y = tl.arange(0, 24)": "a power of two as its length",
     "y = tl.exp(x.to(tl.float16))": "takes float32 only",
+    "y = tl.dot(a[:, None], b)": "look for a [:, None] that is there twice",
 }
 IN_THE_LAUNCHER = {
     "kernel[(1,)](x.shape, y, x.numel())": "a kernel takes tensors and numbers",
     "kernel[(x.numel() / 16,)](x, y, x.numel())": "a count is a fraction",
     "kernel[1](x, y, x.numel())": "a grid is a tuple",
     "kernel(x, y, x.numel())": "without a grid",
+    "kernel[(1,)](x, count=1)": "are parameters of the kernel that its launch does not pass",
+    "kernel[(1,)](x)": "positional arguments: 'y_ptr' and 'count'",
+    "kernel[(1,)](\n        x, y,\n    )": "or take it out of the kernel",
 }
 
 MODULE = """
@@ -138,6 +142,60 @@ class Attention(torch.autograd.Function):
 def flash_attention(q, k, v, is_causal=False, scale=None):
     return Attention.apply(q, k, v, is_causal, scale)
 """
+
+
+# What forward and backward of an autograd.Function begin with, and a part of what the student reads.
+AUTOGRAD = [
+    ("pass", "(y,) = ctx.saved_tensors", "for this input forward returned without ctx.save_for_backward"),
+    ("pass", "y = ctx.saved_tensors[0]", "call ctx.save_for_backward(...) before every return of forward"),
+    ("ctx.save_for_backward(x, x)", "(y,) = ctx.saved_tensors", "forward saves another number of tensors than this"),
+    ("pass", "return dy[..., :2]", "each gradient has the shape of its input"),
+    ("pass", "rows, columns, _, _, _, _ = dy.shape", "the tensor has another number of dimensions here"),
+]
+AUTOGRAD_MODULE = """
+import torch
+
+
+class Softmax(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        {forward}
+        return x.softmax(-1)
+
+    @staticmethod
+    def backward(ctx, dy):
+        {backward}
+        return dy
+
+
+softmax = Softmax.apply
+"""
+
+
+@pytest.mark.parametrize(("forward", "backward", "words"), AUTOGRAD)
+def test_an_error_between_forward_and_backward_is_told_by_its_line(forward, backward, words, grade, tmp_path):
+    (tmp_path / "softmax.py").write_text(AUTOGRAD_MODULE.format(forward=forward, backward=backward))
+    [check] = grade(tmp_path, "softmax.gradient").checks
+    assert words in f"{check.message}\n{check.why}\n{check.hint}"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("(n,) = x.shape", "another number of dimensions"),  # a tensor without dimensions
+        ("(y,) = ctx.saved_tensors", "without ctx.save_for_backward"),
+        ("(\n        y,\n    ) = ctx.saved_tensors", "without ctx.save_for_backward"),  # as Python 3.13 quotes it
+    ],
+)
+def test_nothing_to_unpack_is_told_by_the_line_that_unpacks(line, said):
+    outcome = raised_outcome(
+        Raised(
+            number=1, status="raised", type="ValueError", out_of_memory=False, missing=None, where=None, accesses=[],
+            message="not enough values to unpack (expected 1, got 0)",
+            traceback=f'  File "softmax.py", line 3, in g\n    x.shape\n  File "softmax.py", line 9, in f\n    {line}',
+        )
+    )  # fmt: skip
+    assert said in outcome.why
 
 
 # A whole module, the verdict of its check, and what is said of it.

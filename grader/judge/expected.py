@@ -11,7 +11,8 @@ from grader.judge.tolerance import Errors, Group, Tolerance, measure
 
 Formula = Callable[..., torch.Tensor]
 
-LIKE_X = "the result has the shape, dtype and device of the input: torch.empty_like(x)"
+# Not `empty_like`: of a transposed input it is transposed, too.
+LIKE_X = "the result has the shape, dtype and device of the input: torch.empty(x.shape, dtype=x.dtype, device=x.device)"
 
 
 @dataclass(frozen=True)

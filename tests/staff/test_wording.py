@@ -6,8 +6,10 @@ from types import SimpleNamespace
 import pytest
 
 from grader.doctor import Gpu
+from grader.judge import expected
 from grader.judge import servers as servers_module
 from grader.judge.plugin import _lacking
+from grader.judge.reference import flash_attention
 from grader.judge.replies import Raised
 from grader.judge.servers import Servers
 from grader.judge.verdict import Verdict
@@ -198,6 +200,12 @@ def test_nothing_to_unpack_is_told_by_the_line_that_unpacks(line, said):
     assert said in outcome.why
 
 
+@pytest.mark.parametrize("form", [expected.LIKE_X, flash_attention.O_FORM, flash_attention.GRADIENT_FORM])
+def test_a_form_allocates_in_the_way_that_suits_a_transposed_input(form):
+    assert "empty_like" not in form
+    assert "device=" in form
+
+
 # A whole module, the verdict of its check, and what is said of it.
 MODULES = {
     "import torch\n\n\ndef gelu(x):\n    return x.cuda()\n": ("fail", "this line wants a GPU"),
@@ -213,6 +221,9 @@ MODULES = {
     "def gelu(x, dim):\n    return x\n": ("fail", "the checks call gelu(x), and yours takes other arguments"),
     "def gelu(*, x):\n    return x\n": ("fail", "the checks call gelu(x), and yours takes other arguments"),
     "def gelu(x):\n    return inner()\n\n\ndef inner(y):\n    return y\n": ("fail", "missing 1 required positional"),
+    "def gelu(x):\n    return x.double()\n": (
+        "fail", "torch.empty(x.shape, dtype=x.dtype, device=x.device); the store converts",
+    ),
     "def gelu_forward(x):\n    return x\n": ("todo", "there is a function `gelu_forward`"),
 }  # fmt: skip
 

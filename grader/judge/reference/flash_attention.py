@@ -38,11 +38,13 @@ GRADIENT_TOLERANCES = {
 }
 FEW = 256  # elements of a head: rounding has no settled rms in fewer
 
-O_FORM = "o is like q: torch.empty_like(q)"
+O_FORM = "o has the shape, dtype and device of q: torch.empty(q.shape, dtype=q.dtype, device=q.device)"
 LSE_FORM = (
     "lse has one float32 number for each row of q: torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device)"
 )
-GRADIENT_FORM = "each gradient has the shape, dtype and device of its input: torch.empty_like(q)"
+GRADIENT_FORM = (
+    "each gradient has the shape, dtype and device of its input: torch.empty(q.shape, dtype=q.dtype, device=q.device)"
+)
 
 
 def output(

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from grader.inspect.module import Launch, Module, identifier, last_name
+from grader.inspect.outside import refused
+from grader.inspect.shapes import Finding, found_in
 from grader.inspect.widening import unwidened
 
 LEAST_SIDE = 16  # of a tl.dot on a GPU (triton 3.6 and 3.7 want K >= 16 for half types; older ones every side)
@@ -123,8 +125,92 @@ def _rounded_down(module: Module, launch: Launch) -> Iterator[tuple[str, str, st
                 yield ast.unparse(tree), left, divisor
 
 
+def outside_name(module: Module) -> Iterator[Look]:
+    for name, is_function in refused(module):
+        kind = "function without @triton.jit" if is_function else "Python object of the module"
+        yield Look(
+            "outside_name", name.lineno,
+            f"`{name.id}` is a {kind}: the interpreter takes it, and on a GPU the kernel does not compile",
+            f"put @triton.jit above `def {name.id}`" if is_function else
+            f"{name.id} = tl.constexpr(...) in the module (an annotation is not enough), or the value in the kernel",
+        )  # fmt: skip
+
+
+def block_as_condition(module: Module) -> Iterator[Look]:
+    for found in _shapes(module, "block_as_condition"):
+        yield Look(
+            "block_as_condition", found.line,
+            f"`{found.name}` is a block: the interpreter takes every block of 2 or more lanes for true, and on a GPU "
+            "the kernel does not compile",
+            "choose in every lane: tl.where(condition, x, y)",
+        )  # fmt: skip
+
+
+def block_in_logic(module: Module) -> Iterator[Look]:
+    for found in _shapes(module, "block_in_logic"):
+        yield Look(
+            "block_in_logic", found.line,
+            f"`{found.name}` is a block: for `and`, `or` and `not` the interpreter takes every block of 2 or more "
+            "lanes for true, and a GPU goes through the lanes or does not compile it",
+            "use &, | and ~, with parentheses around comparisons",
+        )  # fmt: skip
+
+
+def type_changes(module: Module) -> Iterator[Look]:
+    for found in _shapes(module, "type_changes"):
+        yield Look(
+            "type_changes", found.line,
+            f"`{found.name}` begins as {found.before} and becomes {found.after} in the loop: on a GPU the kernel does "
+            "not compile",
+            _begin_with(found),
+        )  # fmt: skip
+
+
+def undefined_lanes(module: Module) -> Iterator[Look]:
+    for found in _shapes(module, "undefined_lanes"):
+        yield Look(
+            "undefined_lanes", found.line,
+            f"`{found.name}` takes in the lanes that the mask of tl.load leaves out: zeros in the interpreter, and "
+            "undefined on a GPU",
+            "tell tl.load what they hold: other=0.0 for a sum, other=-float(\"inf\") for a maximum",
+        )  # fmt: skip
+
+
+def _shapes(module: Module, look: str) -> Iterator[Finding]:
+    launched = {launch.kernel for launch in module.launches}
+    called = {node.func.id for node in module.nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    for name, kernel in module.kernels.items():
+        findings = found_in(kernel, is_launched=name in launched - called)
+        yield from (found for found in findings if found.look == look)
+
+
+def _begin_with(found: Finding) -> str:
+    if (found.before.is_block or found.before.is_float) and not found.after.is_block:
+        return f"give `{found.name}` in the loop the shape and the type that it begins with"
+    block = f"{found.name} = tl.zeros((...), tl.float32)"
+    if found.after.is_block:
+        return f"begin with a block of the shape that it gets: {block}"
+    return f"begin with a float: {found.name} = 0.0" + ("" if found.after.dimensions == 0 else f", or {block}")
+
+
+def unknown_syntax(module: Module) -> Iterator[Look]:
+    for node in (node for kernel in module.kernels.values() for part in kernel.body for node in ast.walk(part)):
+        match node:
+            case ast.Compare(ops=[_, _, *_]):
+                words = f"`{ast.unparse(node)}` compares twice"
+                hint = "two comparisons: (0 <= i) & (i < n)"
+            case ast.Assign(targets=[_, _, *_]):
+                words, hint = f"`{ast.unparse(node)}` assigns twice", "a line for each name"
+            case ast.Break() | ast.Continue():
+                words, hint = f"`{ast.unparse(node)}` leaves a loop early", "a mask, or a bound that ends the loop"
+            case _:
+                continue
+        yield Look("unknown_syntax", node.lineno, f"{words}: on a GPU the kernel does not compile", hint)
+
+
 LOOKS: tuple[Callable[[Module], Iterator[Look]], ...] = (
     small_dot, half_arithmetic, half_type, block_pointer, many_configurations, empty_grid,
+    outside_name, type_changes, block_as_condition, block_in_logic, undefined_lanes, unknown_syntax,
 )  # fmt: skip
 
 

@@ -37,6 +37,7 @@ class Module:
     """A parsed module, and what the looks ask of it."""
 
     def __init__(self, tree: ast.Module) -> None:
+        self.tree = tree
         self.nodes = list(ast.walk(tree))
 
     @cached_property

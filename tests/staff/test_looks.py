@@ -6,6 +6,7 @@ import pytest
 
 from grader.inspect.looks import LOOKS, Look, looks_at
 from tests.staff.conftest import ROOT, STAFF
+from tests.staff.test_looks_of_the_compiler import REFUSED
 
 IMPORTS = """\
 import torch
@@ -187,7 +188,8 @@ def test_a_look_leaves_the_harmless_neighbour_alone(name, tmp_path):
 
 
 def test_every_look_is_seen_to_find_something():
-    assert {kind for kind, *_ in FOUND.values()} == {look.__name__ for look in LOOKS}
+    found = {kind for kind, *_ in FOUND.values()} | {kind for kind, *_ in REFUSED.values()}
+    assert found == {look.__name__ for look in LOOKS}
 
 
 @pytest.mark.parametrize("name", UNREADABLE)
@@ -198,7 +200,10 @@ def test_what_cannot_be_read_has_no_looks(name, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "folder", [ROOT / "solutions", *sorted((STAFF / "submissions" / "right").iterdir())], ids=lambda folder: folder.name
+    "folder",
+    [ROOT / "solutions", ROOT / "assignment"]
+    + [folder for kind in ("right", "slower") for folder in sorted((STAFF / "submissions" / kind).iterdir())],
+    ids=lambda folder: folder.name,
 )
 def test_right_kernels_have_no_looks(folder):
     assert looks_at(folder, [path.stem for path in folder.glob("*.py")]) == []

@@ -164,7 +164,8 @@ class Rank:
         self.optimizer.step()
 
     def pause(self) -> None:
-        """Wait for the judge, which looks at this process meanwhile."""
+        """Wait for the judge, which looks at this process's memory meanwhile."""
+        self.line.rest()
         self.line.post("gate", [], [], gate=NO_GATE).wait()
 
     def closed_step(self, gradients: list[list[int | None]], losses: list[int]) -> None:

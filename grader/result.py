@@ -158,9 +158,32 @@ class Target(Record):
     shares_memory: bool | None = None  # whether the judge's device memory can be opened in the runner (CUDA IPC)
 
 
+class IntakeInfo(Record):
+    """What came in: `ok`, nothing that could be graded, or something that cannot be read."""
+
+    status: Literal["ok", "no_submission", "rejected"]
+    notes: tuple[str, ...] = ()  # for staff
+
+
 class SubmissionInfo(Record):
     id: str
-    tree_sha256: str
+    attempt: Annotated[int, Field(gt=0)] = 1
+    tree_sha256: str  # of paths and contents of the Python files
+    submitted_at: str | None = None  # in UTC; null where nobody knows
+    submitted_at_source: str | None = None  # who says so: gradescope, canvas, "commit (claimed)", ...
+    intake: IntakeInfo | None = None  # null outside a batch
+
+
+class StudentScore(Record):
+    """One of those who handed it in, and what it is worth for them: members of a group may differ."""
+
+    sid: str | None = None
+    email: str | None = None
+    login: str | None = None
+    name: str | None = None  # for showing, never for matching
+    platform_id: str | None = None  # of the user on the platform that it comes from
+    late_penalty: Points = Decimal(0)  # points
+    final: Points | None  # raw and bonus, less the penalty; null while the score is not complete
 
 
 class GraderInfo(Record):
@@ -186,6 +209,7 @@ class Result(Record):
     schema_: Schema = Field(default="grader.result/1", alias="schema", serialization_alias="schema")
     assignment: str
     submission: SubmissionInfo
+    students: tuple[StudentScore, ...] = ()  # of a batch
     grader: GraderInfo
     target: Target
     score: Score

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import unicodedata
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from grader.batch.contents import Code, Contents, Rejected, folded, shown
 from grader.closest import closest
+from grader.judge.snapshot import PACKAGE, tree_sha256
 
-PACKAGE = "assignment"
-SCHEMA = b"grader.tree/1\0"
 OUTSIDE = "outside the folder with the known modules"
 
 
@@ -29,17 +26,6 @@ class Tree:
     @property
     def sha256(self) -> str:
         return tree_sha256(self.files)
-
-
-def tree_sha256(files: Mapping[str, bytes]) -> str:
-    """The hash of relative paths and contents, in the order of the paths; times, modes and owners do not count."""
-    digest = hashlib.sha256(SCHEMA)
-    by_path = {unicodedata.normalize("NFC", path).encode("utf-8", "surrogateescape"): path for path in files}
-    for encoded in sorted(by_path):
-        content = files[by_path[encoded]]
-        for part in (encoded, content):
-            digest.update(len(part).to_bytes(8, "big") + part)
-    return digest.hexdigest()
 
 
 def tree_of(contents: Contents, known: Collection[str]) -> Tree | None:

@@ -6,7 +6,6 @@ in `grader_error` runs once more.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import sys
@@ -25,6 +24,7 @@ import grader
 from grader import result
 from grader.inspect.looks import looks_at
 from grader.judge.conclude import conclude, verdict_of
+from grader.judge.identity import checks_sha256
 from grader.judge.output import clean
 from grader.judge.plugin import JUDGE, CaseResult, Judge, check_of, title_of, visibility_of
 from grader.judge.verdict import Verdict
@@ -143,7 +143,7 @@ def run_checks(judge: Judge, checks: Sequence[str], listener: Listener, submissi
         submission=result.SubmissionInfo(id=submission_id, tree_sha256=judge.submission.sha256),
         grader=result.GraderInfo(
             version=grader.__version__,
-            checks_sha256=tree_sha256([ROOT / "grader", ROOT / "tests"], ("staff",)),
+            checks_sha256=checks_sha256(),
             rubric_sha256=judge.rubric.sha256,
         ),
         target=result.Target(
@@ -166,21 +166,6 @@ def run_checks(judge: Judge, checks: Sequence[str], listener: Listener, submissi
             stopped=recorder.stopped,
         ),
     )  # fmt: skip
-
-
-def tree_sha256(folders: Sequence[Path], without: tuple[str, ...] = ()) -> str:
-    """The hash of all Python and YAML files below folders: relative paths and contents."""
-    digest = hashlib.sha256()
-    for folder in folders:
-        for path in sorted(folder.rglob("*")):
-            relative = path.relative_to(folder)
-            if path.suffix in (".py", ".yaml") and path.is_file() and not set(relative.parts) & set(without):
-                content = path.read_bytes()
-                digest.update(
-                    f"{folder.name}/{relative.as_posix()}\0{len(content)}\0".encode("utf-8", "surrogateescape")
-                )
-                digest.update(content)
-    return digest.hexdigest()
 
 
 def _advice(judge: Judge, checks: Sequence[str]) -> tuple[result.Advice, ...]:

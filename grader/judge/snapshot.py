@@ -10,10 +10,13 @@ import hashlib
 import os
 import shutil
 import tempfile
+import unicodedata
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 PACKAGE = "assignment"
+SCHEMA = b"grader.tree/1\0"
 MOST_FILES = 200
 MOST_FOLDERS = 200
 MOST_BYTES = 1 << 20  # a file
@@ -36,19 +39,27 @@ class Snapshot:
         """Copy the modules in `path`, or in its folder `assignment`, to a new folder or to `into`. Raises `Refused`."""
         inner = path / PACKAGE
         source = (inner if inner.is_dir() else path).resolve()
-        digest = hashlib.sha256()
-        files = _python_files(source)
+        contents = {file.as_posix(): (source / file).read_bytes() for file in _python_files(source)}
         folder = (into or Path(tempfile.mkdtemp(prefix="submission-"))).resolve()
-        for relative in files:
-            content = (source / relative).read_bytes()
-            digest.update(os.fsencode(relative) + b"\0%d\0" % len(content) + content)
+        for relative, content in contents.items():
             (folder / relative).parent.mkdir(parents=True, exist_ok=True)
             (folder / relative).write_bytes(content)
-        return cls(source, folder, digest.hexdigest())
+        return cls(source, folder, tree_sha256(contents))
 
     def remove(self) -> None:
         """Delete the copy."""
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def tree_sha256(files: Mapping[str, bytes]) -> str:
+    """The hash of relative paths and contents, in the order of the paths; times, modes and owners do not count."""
+    digest = hashlib.sha256(SCHEMA)
+    by_path = {unicodedata.normalize("NFC", path).encode("utf-8", "surrogateescape"): path for path in files}
+    for encoded in sorted(by_path):
+        content = files[by_path[encoded]]
+        for part in (encoded, content):
+            digest.update(len(part).to_bytes(8, "big") + part)
+    return digest.hexdigest()
 
 
 def _python_files(source: Path) -> list[Path]:

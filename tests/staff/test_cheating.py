@@ -133,7 +133,7 @@ def naively(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Cheat], tuple
     wishes = {key: f"{key[0]}:{key[1]}:{folder}" for key, folder in folders.items()}
     environment = os.environ | {"OMP_NUM_THREADS": "1"} | ({"TRITON_INTERPRET": "1"} if HERE == "cpu" else {})
     run = subprocess.run(
-        [sys.executable, str(NAIVE_GRADER), *wishes.values()],
+        [sys.executable, "-I", str(NAIVE_GRADER), *wishes.values()],
         env=environment, stdout=subprocess.PIPE, text=True, timeout=NAIVE_LIMIT_S, check=True,
     )  # fmt: skip
     said = {line["of"]: line for line in map(json.loads, run.stdout.splitlines())}

@@ -15,7 +15,8 @@ import pytest
 
 from grader.batch import contents as contents_module
 from grader.batch.contents import Code, Contents, Rejected, read
-from grader.batch.tree import OUTSIDE, tree_of, tree_sha256
+from grader.batch.tree import OUTSIDE, tree_of
+from grader.judge.snapshot import tree_sha256
 
 KNOWN = ("gelu.py", "softmax.py")
 GELU = b"def gelu(x):\n    return x\n"

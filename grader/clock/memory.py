@@ -70,6 +70,51 @@ class Block:
         blocks.call("cuMemFree_v2", ctypes.c_uint64(self.address))
 
 
+class _Copy2D(ctypes.Structure):
+    """CUDA_MEMCPY2D of cuda.h."""
+
+    _fields_ = [
+        (f"{end}{name}", kind)
+        for end in ("src", "dst")
+        for name, kind in (
+            ("XInBytes", ctypes.c_size_t), ("Y", ctypes.c_size_t), ("MemoryType", ctypes.c_int),
+            ("Host", ctypes.c_void_p), ("Device", ctypes.c_uint64), ("Array", ctypes.c_void_p), ("Pitch", ctypes.c_size_t),
+        )
+    ] + [("WidthInBytes", ctypes.c_size_t), ("Height", ctypes.c_size_t)]  # fmt: skip
+
+
+HOST, DEVICE = 1, 2  # CUmemorytype
+
+
+def copy_out(copy: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
+    """Let a matrix come to host memory, and do not wait for it: the tensor that will be equal to it.
+
+    `copy`: contiguous, with room for the matrix. Where the rows of a matrix on the device, or its columns, lie in one
+    piece each, the copy engine brings them. PyTorch would let a kernel gather those with gaps between them, which waits
+    for the kernels of other processes and takes longer.
+    """
+    rows, columns = matrix.shape
+    across, down = matrix.stride()
+    if matrix.is_cuda and down == 1 and across >= columns:
+        return _copy_2d(copy.view(-1)[: matrix.numel()].view(rows, columns), matrix, across)
+    if matrix.is_cuda and across == 1 and down >= rows:
+        return _copy_2d(copy.view(-1)[: matrix.numel()].view(columns, rows), matrix, down).t()
+    return copy.view(-1)[: matrix.numel()].view(rows, columns).copy_(matrix, non_blocking=True)
+
+
+def _copy_2d(copy: torch.Tensor, matrix: torch.Tensor, pitch: int) -> torch.Tensor:
+    """Pieces of the length of the copy's rows, so many elements apart in device memory."""
+    height, width = copy.shape
+    each = matrix.element_size()
+    what = _Copy2D(
+        srcMemoryType=DEVICE, srcDevice=matrix.data_ptr(), srcPitch=pitch * each,
+        dstMemoryType=HOST, dstHost=copy.data_ptr(), dstPitch=width * each, WidthInBytes=width * each, Height=height,
+    )  # fmt: skip
+    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+    blocks.call("cuMemcpy2DAsync_v2", ctypes.byref(what), stream)
+    return copy
+
+
 class TheirBlocks:
     """The runner's blocks, in the order in which it named them."""
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 
 from grader.clock.line import Sample
-from grader.clock.memory import Block
+from grader.clock.memory import Block, copy_out
 from grader.clock.players import Player, freeze, release
 from grader.clock.works import Work
 from grader.judge.tolerance import Tolerance
@@ -28,6 +28,7 @@ from grader.sandbox.levels import Device
 from grader.sandbox.processes import running_ns
 
 SLICES, SLICE_ROWS = 64, 4  # copied out before the second reading: the same volume whatever the sample's size
+SLICE_COLUMNS = 256  # of an answer that is transposed: each of them is a copy of its own
 FIRST_SLICES, LAST_CALLS = 16, 2  # of the slices, of the calls: who replies early has not done these
 CHECKED_ROWS = 64  # of each answer, compared after the sample
 TWICE = 2.0
@@ -43,6 +44,7 @@ class Slice:
     call: int
     output: int
     row: int  # the first, in the matrix that is looked at of this call
+    columns: slice  # those that are copied of an answer whose rows do not lie in one piece
 
 
 class Stopwatch:
@@ -113,20 +115,23 @@ class Stopwatch:
             release(stopped)
         answers = player.call(order, self.work)
         looks = [
-            (
-                self.copies[one.output][number],
-                _of_head(answers[one.call][one.output], heads[one.call], self.work)[one.row : one.row + SLICE_ROWS],
-            )
+            (self.copies[one.output][number], self._look(one, answers[one.call][one.output], heads[one.call]))
             for number, one in enumerate(slices)
         ]
         arrived = player.wait()
-        for copy, rows in looks:
-            copy.copy_(rows, non_blocking=True)
+        seen = [copy_out(copy, matrix) for copy, matrix in looks]
         torch.cuda.synchronize()
         second_s = time.perf_counter() - arrived
         if checked:
-            self._compare(order, heads, slices, answers, player.function)
+            self._compare(order, heads, list(zip(slices, seen, strict=True)), answers, player.function)
         return Sample(calls, arrived - start, second_s, start - began)
+
+    def _look(self, one: Slice, answer: torch.Tensor, head: int) -> torch.Tensor:
+        """The matrix that is copied out for a slice: some columns only, where each of them lies in a piece."""
+        of_head = _of_head(answer, head, self.work)
+        rows = of_head.view(len(of_head), -1) if of_head.dim() == 1 else of_head
+        rows = rows[one.row : one.row + SLICE_ROWS]
+        return rows if rows.stride(1) == 1 else rows[:, one.columns]
 
     def _fill(self, order: Sequence[int]) -> None:
         """Let the GPU fill the sets, and do not wait for it.
@@ -149,13 +154,13 @@ class Stopwatch:
         torch.cuda.synchronize()
 
     def _compare(
-        self, order: Sequence[int], heads: Sequence[int], slices: Sequence[Slice],
+        self, order: Sequence[int], heads: Sequence[int], slices: Sequence[tuple[Slice, torch.Tensor]],
         answers: Sequence[Sequence[torch.Tensor]], function: str,
     ) -> None:  # fmt: skip
         """Hold the slices, and rows of every answer, to what is right. Raises `Outcome`."""
         right: list[torch.Tensor] = []
         for call, number in enumerate(order):
-            mine = {at: one for at, one in enumerate(slices) if one.call == call}
+            mine = [(one, seen) for one, seen in slices if one.call == call]
             right += self._looks(self.private[number], mine, answers[call], heads[call])
         if not bool(torch.stack(right).all()):
             raise Outcome(
@@ -166,28 +171,36 @@ class Stopwatch:
             )  # fmt: skip
 
     def _looks(
-        self, arguments: Sequence[torch.Tensor], slices: dict[int, Slice], answer: Sequence[torch.Tensor], head: int
-    ) -> Iterator[torch.Tensor]:
+        self, arguments: Sequence[torch.Tensor], slices: Sequence[tuple[Slice, torch.Tensor]],
+        answer: Sequence[torch.Tensor], head: int,
+    ) -> Iterator[torch.Tensor]:  # fmt: skip
         """For one call, whether its slices, and rows that are looked at now, are right."""
-        starts = torch.tensor([one.row for one in slices.values()], dtype=torch.int64, device=self.device)
+        starts = torch.tensor([one.row for one, _ in slices], dtype=torch.int64, device=self.device)
         of_slices = (starts[:, None] + torch.arange(SLICE_ROWS, device=self.device)).flatten()
         rows = torch.cat([of_slices, self._rows(CHECKED_ROWS)])
         for output, right in enumerate(self.work.rows(arguments, head, rows)):
             now = _of_head(answer[output], head, self.work)[rows[len(of_slices) :]]
             yield within(now, right[len(of_slices) :], right, self.work.tolerances[output])
-            for at, (number, one) in enumerate(slices.items()):
+            for at, (one, seen) in enumerate(slices):
                 if one.output == output:
                     due = right[SLICE_ROWS * at : SLICE_ROWS * (at + 1)]
-                    yield within(self.copies[output][number].to(self.device), due, right, self.work.tolerances[output])
+                    due = due.view(SLICE_ROWS, -1)
+                    due = due if due.shape == seen.shape else due[:, one.columns]
+                    yield within(seen.to(self.device), due, right, self.work.tolerances[output])
 
     def _slices(self, calls: int) -> list[Slice]:
         """What is copied out at once, in this order."""
         outputs, rows = len(self.work.outputs), self.work.outputs[0].shape[-2]
         of_last = [calls - 1 - RANDOM.randrange(min(LAST_CALLS, calls)) for _ in range(FIRST_SLICES)]
         of_any = [RANDOM.randrange(calls) for _ in range(SLICES - FIRST_SLICES)]
+        columns = [RANDOM.randrange(self.work.outputs[0].shape[-1]) for _ in range(SLICES)]
         return [
-            Slice(call, RANDOM.randrange(outputs), RANDOM.randrange(rows - SLICE_ROWS + 1)) for call in of_last + of_any
-        ]
+            Slice(
+                call, RANDOM.randrange(outputs), RANDOM.randrange(rows - SLICE_ROWS + 1),
+                slice(column - column % SLICE_COLUMNS, column - column % SLICE_COLUMNS + SLICE_COLUMNS),
+            )
+            for call, column in zip(of_last + of_any, columns, strict=True)
+        ]  # fmt: skip
 
     def _rows(self, count: int) -> torch.Tensor:
         rows = self.work.outputs[0].shape[-2]

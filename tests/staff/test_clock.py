@@ -417,6 +417,28 @@ def test_a_right_function_passes_and_all_memory_is_given_back(driver: Driver):
     assert not driver.taken
 
 
+def transposed(x: torch.Tensor) -> torch.Tensor:
+    return right_softmax(x).t().contiguous().t()
+
+
+def with_gaps(x: torch.Tensor) -> torch.Tensor:
+    return torch.cat([right_softmax(x), x], 1)[:, : x.shape[1]]
+
+
+@pytest.mark.parametrize("function", [transposed, with_gaps])
+def test_an_answer_may_have_strides_of_its_own(driver: Driver, function):
+    three_samples(function)
+
+
+@pytest.mark.parametrize(
+    "function", [lambda x: transposed(x.flip(1)), lambda x: with_gaps(x.flip(0))],
+    ids=["transposed", "with gaps"],
+)  # fmt: skip
+def test_such_an_answer_is_checked_too(driver: Driver, function):
+    with pytest.raises(Outcome, match="a timed call of softmax gave a wrong answer"):
+        three_samples(function)
+
+
 @pytest.mark.parametrize(
     "function", [cached(), now_and_then(), first_half, zeroing, lambda x: torch.zeros_like(x)],
     ids=["an answer for each address", "every fifth call", "half of the rows", "zeroed arguments", "zeros"],

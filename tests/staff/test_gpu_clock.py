@@ -101,6 +101,13 @@ def test_a_function_that_works_twice_takes_twice_as_long(measured):
     assert twice.theirs.time_s / once.theirs.time_s == pytest.approx(2, rel=0.05)
 
 
+@pytest.mark.parametrize("function", ["with_gaps_between_rows", "transposed"])
+def test_an_answer_may_have_strides_of_its_own(measured, function):
+    found = measured(function)
+    assert not found.theirs.doubt
+    assert len(found.theirs.refusals) <= 2, found.theirs.refusals
+
+
 @pytest.mark.parametrize(
     "lie", ["skips_now_and_then", "remembers_by_address", "replies_early", "replies_before_the_last"]
 )

@@ -236,7 +236,7 @@ def _refuse_checks(
     parts: tuple[Part, ...] = (visibility, "speed") if visibility is Visibility.PUBLIC else (visibility,)
     for problem, place, entries in (found for part in parts for found in _entries(public, file, part)):
         path = folders[visibility] / f"test_{problem}.py"
-        functions = _functions(path)
+        functions = list(titles(path))
         for name in entries:
             if name not in functions:
                 file.refuse((*place, name), f"{path.name} has no check `{name}`{did_you_mean(name, functions)}")
@@ -256,11 +256,15 @@ def _entries(
             yield problem, ("problems", problem), file.content.problems.get(problem, {})
 
 
-def _functions(path: Path) -> list[str]:
-    """The checks in a file of checks. Read, not imported: that would take seconds."""
+def titles(path: Path) -> dict[str, str]:
+    """The checks in a file of checks, with their docstrings' first lines. Read, not imported: that would take seconds.
+
+    Raises `Mistake` where it is no Python.
+    """
     try:
         nodes = ast.parse(path.read_text()).body if path.is_file() else []
     except SyntaxError as error:
         raise Mistake(f"{path.name}, line {error.lineno}: {error.msg}") from None
-    names = [node.name for node in nodes if isinstance(node, ast.FunctionDef)]
-    return [name.removeprefix("test_") for name in names if name.startswith("test_")]
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
+    first = {node.name: (ast.get_docstring(node) or "").partition("\n")[0] for node in functions}
+    return {name.removeprefix("test_"): title for name, title in first.items()}

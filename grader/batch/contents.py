@@ -1,65 +1,29 @@
 """What lies in one submission: a folder, an archive, or a single file, read without running or extracting anything.
 
 Only Python sources are kept; everything else is listed with the reason. What cannot be read safely, or not uniquely, is
-rejected in one sentence. Limits are counted while content streams, since archives lie about sizes.
+rejected in one sentence. Limits are counted while content streams.
 """
 
 from __future__ import annotations
 
-import gzip
-import io
-import lzma
 import os
-import re
 import stat
-import tarfile
 import unicodedata
-import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, NoReturn
 
-MOST_IN_BYTES, MOST_OUT_BYTES, MOST_FILE_BYTES = 64 << 20, 256 << 20, 16 << 20
-MOST_ENTRIES, MOST_DEPTH, MOST_NAME_BYTES = 10_000, 32, 255
+from grader.batch.archives import ARCHIVES, Paths, members, refuse_bytes, refuse_entries
+from grader.batch.rejected import Code, Rejected, shown
+
+__all__ = ["Code", "Contents", "Rejected", "folded", "read", "shown"]
+
+MOST_IN_BYTES, MOST_OUT_BYTES, MOST_FILE_BYTES, MOST_ENTRIES = 64 << 20, 256 << 20, 16 << 20, 10_000
 CHUNK_BYTES = 1 << 16
 SUFFIX = ".py"
-ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
-OTHERS = (  # how files begin that somebody hands in for an archive
-    (b"Rar!\x1a\x07", "a RAR archive"), (b"7z\xbc\xaf\x27\x1c", "a 7z archive"), (b"%PDF", "a PDF"),
-    (b"<!DOCTYPE", "a web page"), (b"<!doctype", "a web page"), (b"<html", "a web page"), (b"<HTML", "a web page"),
-    (b"\x89PNG", "a picture"), (b"\xff\xd8\xff", "a picture"),
-)  # fmt: skip
 SKIPPED_FOLDERS = {"__pycache__", ".venv", "venv", "site-packages", "node_modules", "build", "dist"}
-METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA}
-BROKEN = (
-    zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, EOFError, NotImplementedError,
-    ValueError,
-)  # fmt: skip
-UTF8_FLAG, ENCRYPTED_FLAG = 0x800, 0x1
-WINDOWS_DRIVE = re.compile(r"^[A-Za-z]:")
-
-
-class Code(StrEnum):
-    """Why a submission is rejected; stable, for reports and for programs."""
-
-    UNSAFE_PATH = "unsafe_path"
-    LINK = "link"
-    TOO_BIG = "too_big"
-    DUPLICATE = "duplicate"
-    BAD_ARCHIVE = "bad_archive"
-    AMBIGUOUS = "ambiguous"
-    IO = "io"
-
-
-class Rejected(Exception):
-    """A submission that cannot be read safely, or not uniquely: what was found where, and what to do."""
-
-    def __init__(self, code: Code, sentence: str, todo: str) -> None:
-        super().__init__(f"{sentence}: {todo}")
-        self.code, self.sentence, self.todo = code, sentence, todo
+BACKSLASHES = "folders are separated by backslashes, as some packers for Windows do"
 
 
 @dataclass
@@ -73,7 +37,7 @@ class Contents:
 
 
 def read(place: Path | Mapping[str, Path]) -> Contents:
-    """What lies in a folder, in an archive, or in files by their path in the submission.
+    """What lies in a folder, in an archive, or in files and folders by their path in the submission.
 
     Raises `Rejected`. Changes and runs nothing.
     """
@@ -84,104 +48,61 @@ def read(place: Path | Mapping[str, Path]) -> Contents:
         if place.is_symlink():
             raise Rejected(Code.LINK, f"{name} is a link", "ask for the files themselves")
         if place.is_dir():
-            return _Reader().folder(place)
+            return _Reader().files({"": place})
         if place.suffix == SUFFIX:
             return _Reader().files({place.name: place})
-        with place.open("rb") as file:
-            return _Reader().archive(file, place.name)
+        return _Reader().archive(place)
     except OSError as error:
         raise Rejected(
             Code.IO, f"{name} cannot be read ({error.strerror})", "it is tried again at the next run"
         ) from None
 
 
-def shown(name: str) -> str:
-    """A name as it can be printed anywhere: what is not printable is escaped."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape", "replace").decode() for one in name)
+def folded(path: str) -> str:
+    """A path as disks see it that know no case, and one spelling of each letter."""
+    return unicodedata.normalize("NFC", path).casefold()
 
 
 @dataclass
 class _Reader:
     contents: Contents = field(default_factory=Contents)
+    paths: Paths = field(default_factory=Paths)
     entries: int = 0
     out_bytes: int = 0
-    kinds: dict[str, str] = field(default_factory=dict)  # folded names of files and folders, and how they are written
 
-    def folder(self, root: Path) -> Contents:
-        """A folder's regular files. Follows no link."""
-        found = [Path(place, name) for place, _, names in self._walk(root) for name in names]
-        return self.files({path.relative_to(root).as_posix(): path for path in found})
+    def files(self, places: Mapping[str, Path]) -> Contents:
+        """Files by their path in the submission; an archive is opened where there is no Python source beside it.
 
-    def files(self, files: Mapping[str, Path]) -> Contents:
-        """Files by their path in the submission; one archive is opened where there is no Python source beside it."""
-        archives = [path for name, path in files.items() if name.lower().endswith(ARCHIVES) and not path.is_symlink()]
-        if len(archives) == 1 and not any(name.endswith(SUFFIX) for name in files):
-            with archives[0].open("rb") as file:
-                return self.archive(file, archives[0].name)
+        Follows no link.
+        """
+        files = dict(_below(places))
+        archives = [name for name, path in files.items() if name.lower().endswith(ARCHIVES) and not path.is_symlink()]
+        if archives and not any(name.endswith(SUFFIX) for name in files):
+            if len(archives) > 1:
+                both = " and ".join(map(shown, archives[:2]))
+                raise Rejected(Code.AMBIGUOUS, f"there are {both}, and no Python source", "ask which one counts")
+            self.contents.ignored |= {shown(name): "beside the archive" for name in files if name not in archives}
+            return self.archive(files[archives[0]])
         for name, path in files.items():
             self._take(name, path.lstat().st_mode, lambda path=path: _opened(path))  # type: ignore[misc]
         return self.contents
 
-    def _walk(self, root: Path) -> Iterator[tuple[str, list[str], list[str]]]:
-        def failed(error: OSError) -> NoReturn:
-            raise error
-
-        for place, below, names in os.walk(root, onerror=failed):
-            linked = [name for name in below if Path(place, name).is_symlink()]
-            below[:] = sorted(name for name in below if name not in linked)
-            yield place, below, sorted([*names, *linked])
-
-    def archive(self, file: IO[bytes], name: str) -> Contents:
-        """An archive of a kind that its first bytes tell, not its name."""
-        self._refuse_size(file, name)
-        start = file.read(512)
-        file.seek(0)
-        if not start:
-            raise Rejected(Code.BAD_ARCHIVE, f"{shown(name)} is empty", "ask for it again")
-        for magic, what in OTHERS:
-            if start.lstrip().startswith(magic):
-                raise Rejected(Code.BAD_ARCHIVE, f"{shown(name)} is {what}", "ask for a zip")
-        try:
-            if zipfile.is_zipfile(file):
-                return self._zip(file)
-            file.seek(0)
-            with tarfile.open(fileobj=file, mode="r|*") as archive:
-                return self._tar(archive)
-        except BROKEN as error:
-            raise Rejected(
-                Code.BAD_ARCHIVE, f"{shown(name)} is no whole archive ({shown(str(error))[:80]})", "ask for a zip"
-            ) from None
-
-    def _zip(self, file: IO[bytes]) -> Contents:
-        with zipfile.ZipFile(file) as archive:
-            for info in archive.infolist():
-                name = _zip_name(info)
-                if info.flag_bits & ENCRYPTED_FLAG:
-                    raise Rejected(Code.BAD_ARCHIVE, "the zip is encrypted", "ask for one without a password")
-                if info.compress_type not in METHODS:
-                    raise Rejected(
-                        Code.BAD_ARCHIVE, f"{shown(name)} is compressed in a way that few programs read",
-                        "ask for a zip made by the system's own packer",
-                    )  # fmt: skip
-                mode = info.external_attr >> 16
-                kind = stat.S_IFMT(mode) or (stat.S_IFDIR if name.endswith(("/", "\\")) else stat.S_IFREG)
-                self._take(name, kind, lambda info=info: archive.open(info))  # type: ignore[misc]
-        return self.contents
-
-    def _tar(self, archive: tarfile.TarFile) -> Contents:
-        for member in archive:
-            kind = stat.S_IFREG if member.isreg() else stat.S_IFDIR if member.isdir() else stat.S_IFLNK
-            content = archive.extractfile(member) if member.isreg() else None
-            self._count(member.size)
-            self._take(member.name, kind, lambda content=content: content or io.BytesIO())  # type: ignore[misc]
+    def archive(self, path: Path) -> Contents:
+        """One level of archive."""
+        with _opened(path) as file:
+            self._refuse_size(file, path.name)
+            with members(file, path.name, MOST_OUT_BYTES, MOST_ENTRIES) as found:
+                for member in found:
+                    self._take(member.name, member.mode, member.opened)
         return self.contents
 
     def _take(self, name: str, mode: int, opened: Callable[[], IO[bytes]]) -> None:
         """Keep one entry if it is a Python source, or note why not."""
         self.entries += 1
-        if self.entries > MOST_ENTRIES:
-            raise Rejected(Code.TOO_BIG, f"there are more than {MOST_ENTRIES:,} files", "ask for the assignment only")
-        path = self._checked(name, stat.S_ISDIR(mode))
+        refuse_entries(self.entries, MOST_ENTRIES)
+        if "\\" in name and BACKSLASHES not in self.contents.notes:
+            self.contents.notes.append(BACKSLASHES)
+        path = self.paths.checked(name, stat.S_ISDIR(mode))
         if stat.S_ISDIR(mode) or not path:
             return
         if not stat.S_ISREG(mode):
@@ -207,58 +128,47 @@ class _Reader:
         kept = bytearray()
         while chunk := file.read(CHUNK_BYTES):
             kept += chunk
-            self._count(len(chunk))
+            self.out_bytes += len(chunk)
+            refuse_bytes(self.out_bytes, MOST_OUT_BYTES)
             if len(kept) > MOST_FILE_BYTES:
                 raise Rejected(
                     Code.TOO_BIG, f"{shown(path)} has more than {MOST_FILE_BYTES >> 20} MiB", "ask for source code only"
                 )
         return bytes(kept)
 
-    def _count(self, size: int) -> None:
-        self.out_bytes += size
-        if self.out_bytes > MOST_OUT_BYTES:
-            raise Rejected(
-                Code.TOO_BIG, f"unpacked, it has more than {MOST_OUT_BYTES >> 20} MiB", "ask for source code only"
-            )
-
     def _refuse_size(self, file: IO[bytes], name: str) -> None:
         size = file.seek(0, os.SEEK_END)
         file.seek(0)
         if size > MOST_IN_BYTES:
             raise Rejected(
-                Code.TOO_BIG, f"{shown(name)} has {size >> 20} MiB, and {MOST_IN_BYTES >> 20} are taken",
-                "ask for source code only",
-            )  # fmt: skip
+                Code.TOO_BIG, f"{shown(name)} has more than {MOST_IN_BYTES >> 20} MiB", "ask for source code only"
+            )
 
-    def _checked(self, name: str, is_folder: bool) -> str:
-        """A path inside the submission, with `/` only. Raises `Rejected` where it leads out, or is a folder, too."""
-        if "\\" in name:
-            note = "folders are separated by backslashes, as some packers for Windows do"
-            self.contents.notes += [note] if note not in self.contents.notes else []
-        path = name.replace("\\", "/")
-        parts = [part for part in path.split("/") if part not in ("", ".")]
-        if path.startswith("/") or ".." in parts or WINDOWS_DRIVE.match(path) or "\0" in path:
-            raise Rejected(Code.UNSAFE_PATH, f"`{shown(name)}` leads out of the submission", "ask for it packed anew")
-        if len(parts) > MOST_DEPTH or any(len(os.fsencode(part)) > MOST_NAME_BYTES for part in parts):
-            raise Rejected(Code.TOO_BIG, f"`{shown(name)[:80]}` is too long or too deep", "ask for it packed anew")
-        for depth in range(1, len(parts) + 1):
-            self._refuse_clash("/".join(parts[:depth]), "folder" if depth < len(parts) or is_folder else "file")
-        return "/".join(parts)
 
-    def _refuse_clash(self, path: str, kind: str) -> None:
-        """A name is a file's or a folder's, not both."""
-        if self.kinds.setdefault(path, kind) != kind:
-            raise Rejected(Code.UNSAFE_PATH, f"`{shown(path)}` is a file and a folder", "ask for it packed anew")
+def _below(places: Mapping[str, Path]) -> Iterator[tuple[str, Path]]:
+    """Files by their path in the submission: those that are given, and all in folders that are."""
+    for name, place in places.items():
+        if place.is_dir() and not place.is_symlink():
+            yield from ((str(PurePosixPath(name) / path.relative_to(place)), path) for path in _walk(place))
+        else:
+            yield name, place
+
+
+def _walk(root: Path) -> Iterator[Path]:
+    """All but folders below a folder, in a fixed order; a linked folder is a link. Raises `OSError`."""
+
+    def failed(error: OSError) -> NoReturn:
+        raise error
+
+    for place, below, names in os.walk(root, onerror=failed):
+        linked = [name for name in below if Path(place, name).is_symlink()]
+        below[:] = sorted(name for name in below if name not in linked)
+        yield from (Path(place, name) for name in sorted([*names, *linked]))
 
 
 def _opened(path: Path) -> IO[bytes]:
     """A file that is no link, and that nobody waits for: it was a regular one when it was looked at."""
     return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
-
-
-def folded(path: str) -> str:
-    """A path as disks see it that know no case, and one spelling of each letter."""
-    return unicodedata.normalize("NFC", path).casefold()
 
 
 def _reason(path: str) -> str:
@@ -268,14 +178,6 @@ def _reason(path: str) -> str:
         return "left by the operating system"
     if any(folder.startswith(".") or folder in SKIPPED_FOLDERS for folder in folders):
         return "in a folder that is not searched"
+    if name.lower().endswith(ARCHIVES):
+        return "an archive in it is not opened"
     return "" if name.endswith(SUFFIX) else "not a Python source"
-
-
-def _zip_name(info: zipfile.ZipInfo) -> str:
-    """The name in a zip: some packers write UTF-8 and do not say so, which Python then reads as cp437."""
-    if info.flag_bits & UTF8_FLAG:
-        return info.orig_filename
-    try:
-        return info.orig_filename.encode("cp437").decode("utf-8")
-    except UnicodeError:
-        return info.orig_filename

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from grader.batch.contents import Code, Rejected, read, shown
+from grader.batch.contents import read
 from grader.batch.layouts import Entry, Source, read_export
+from grader.batch.rejected import Code, Rejected, shown
 from grader.batch.tree import Tree, tree_of
 
 LOOK_LIMIT_S, LOOK_MEMORY_BYTES = 20, 1 << 30

@@ -21,7 +21,9 @@ from typing import Any
 
 import yaml
 
-from grader.batch.contents import ARCHIVES, SUFFIX, shown
+from grader.batch.archives import ARCHIVES
+from grader.batch.contents import SUFFIX
+from grader.batch.rejected import shown
 
 METADATA = "submission_metadata.yml"
 CANVAS_ANONYMOUS = re.compile(r"^(?P<late>LATE_)?anon_(?P<anon>[^_]+)_(?P<attachment>\d+)_(?P<file>.+)$")

@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from grader.batch.contents import Code, Contents, Rejected, folded, shown
+from grader.batch.contents import Contents, folded
+from grader.batch.rejected import Code, Rejected, shown
 from grader.closest import closest
 from grader.judge.snapshot import PACKAGE, tree_sha256
 

@@ -1,5 +1,6 @@
 """What lies in a submission is read or rejected, whatever an archive says about itself."""
 
+import bz2
 import gzip
 import hashlib
 import io
@@ -13,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from grader.batch import archives as archives_module
 from grader.batch import contents as contents_module
-from grader.batch.contents import Code, Contents, Rejected, read
+from grader.batch.contents import Contents, read
+from grader.batch.rejected import Code, Rejected, shown
 from grader.batch.tree import OUTSIDE, tree_of
 from grader.judge.snapshot import tree_sha256
 
@@ -35,7 +38,8 @@ def zipped(path: Path, *entries: tuple[str, bytes], **fields: int) -> Path:
 
 
 def tarred(path: Path, *members: tuple[str, bytes | tarfile.TarInfo]) -> Path:
-    with tarfile.open(path, "w:gz" if path.name.endswith("gz") else "w") as archive:
+    mode = next((f"w:{kind}" for kind in ("gz", "bz2", "xz") if path.name.endswith(kind)), "w")
+    with tarfile.open(path, mode) as archive:
         for name, content in members:
             info = content if isinstance(content, tarfile.TarInfo) else tarfile.TarInfo(name)
             info.name = name
@@ -62,6 +66,8 @@ WAYS: dict[str, Callable[[Path], Path]] = {
     "zip": lambda at: zipped(at / "it.zip", ("assignment/gelu.py", GELU)),
     "zip called otherwise": lambda at: zipped(at / "it.dat", ("assignment/gelu.py", GELU)),
     "tar.gz": lambda at: tarred(at / "it.tar.gz", ("assignment/gelu.py", GELU)),
+    "tar.bz2": lambda at: tarred(at / "it.tar.bz2", ("assignment/gelu.py", GELU)),
+    "tar.xz": lambda at: tarred(at / "it.tar.xz", ("assignment/gelu.py", GELU)),
     "tar": lambda at: tarred(at / "it.tar", ("assignment/gelu.py", GELU)),
     "one more folder": lambda at: zipped(at / "it.zip", ("work/assignment/gelu.py", GELU)),
     "backslashes": lambda at: zipped(at / "it.zip", ("work\\assignment\\gelu.py", GELU)),
@@ -92,7 +98,7 @@ def test_a_name_that_leads_out_rejects_the_archive_and_is_named(at, name, pack):
     with pytest.raises(Rejected, match="leads out of the submission") as raised:
         read(pack(at / "it.zip", ("softmax.py", GELU), (name, GELU)))
     assert raised.value.code is Code.UNSAFE_PATH
-    assert contents_module.shown(name) in str(raised.value)
+    assert shown(name) in str(raised.value)
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE])
@@ -137,7 +143,7 @@ def test_a_pipe_in_a_folder_is_not_waited_for(at):
 
 def limited(monkeypatch: pytest.MonkeyPatch, **limits: int) -> None:
     for name, value in limits.items():
-        monkeypatch.setattr(contents_module, name, value)
+        monkeypatch.setattr(contents_module if hasattr(contents_module, name) else archives_module, name, value)
 
 
 def test_limits_hold_while_content_streams_whatever_sizes_are_told(at, monkeypatch):
@@ -156,7 +162,7 @@ def test_limits_hold_while_content_streams_whatever_sizes_are_told(at, monkeypat
         ({"MOST_ENTRIES": 1}, "more than 1 files"),
         ({"MOST_DEPTH": 1}, "too long or too deep"),
         ({"MOST_NAME_BYTES": 6}, "too long or too deep"),
-        ({"MOST_IN_BYTES": 20}, "and 0 are taken"),
+        ({"MOST_IN_BYTES": 20}, r"it\.zip has more than 0 MiB"),
     ],
 )
 def test_each_limit_has_its_sentence(at, monkeypatch, limits, words):
@@ -164,6 +170,43 @@ def test_each_limit_has_its_sentence(at, monkeypatch, limits, words):
     with pytest.raises(Rejected, match=words) as raised:
         read(zipped(at / "it.zip", ("a/gelu.py", GELU), ("a/softmax.py", GELU)))
     assert raised.value.code is Code.TOO_BIG
+
+
+def test_what_describes_a_member_of_a_tar_is_counted_too(at, monkeypatch):
+    """A long name, which Python reads at one go."""
+    limited(monkeypatch, MOST_OUT_BYTES=1 << 20)
+    path = tarred(at / "it.tar.gz", ("n" * (2 << 20), GELU), ("gelu.py", GELU))
+    with pytest.raises(Rejected, match="unpacked, it has more than 1 MiB"):
+        read(path)
+
+
+def test_members_of_a_zip_are_counted_before_there_is_an_object_of_each(at, monkeypatch):
+    limited(monkeypatch, MOST_ENTRIES=2)
+    path = zipped(at / "it.zip", *((f"{number}.txt", b"") for number in range(3)))
+    monkeypatch.setattr(zipfile.ZipFile, "_RealGetContents", lambda self: pytest.fail("they are objects already"))
+    with pytest.raises(Rejected, match="more than 2 files"):
+        read(path)
+
+
+def test_two_archives_and_no_source_are_rejected_with_both_names(at):
+    for name in ("a.zip", "b.zip"):
+        zipped(at / "it" / name, ("gelu.py", GELU))
+    with pytest.raises(Rejected, match=r"there are a\.zip and b\.zip, and no Python source") as raised:
+        read(at / "it")
+    assert raised.value.code is Code.AMBIGUOUS
+
+
+def test_what_lies_beside_the_one_archive_is_listed(at):
+    zipped(at / "it" / "work.zip", ("gelu.py", GELU))
+    (at / "it" / "readme.txt").write_text("see the zip")
+    assert read(at / "it").ignored == {"readme.txt": "beside the archive"}
+
+
+def test_an_archive_in_an_archive_is_not_opened(at):
+    inner = zipped(at / "inner.zip", ("softmax.py", GELU)).read_bytes()
+    found = read(zipped(at / "it.zip", ("gelu.py", GELU), ("more.zip", inner)))
+    assert set(found.sources) == {"gelu.py"}
+    assert found.ignored == {"more.zip": "an archive in it is not opened"}
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
@@ -197,6 +240,7 @@ NO_ARCHIVES = {
     "cut off zip": (b"PK\x03\x04 and no more", "no whole archive"),
     "gzip of no tar": (gzip.compress(b"no tar" * 1000), "no whole archive"),
     "cut off gzip": (gzip.compress(random.Random(0).randbytes(20_000))[:9_000], "no whole archive"),
+    "changed bz2": (bz2.compress(b"a tar?" * 1000)[:20] + b"changed" * 20, "no whole archive"),
     "text": (b"just some text", "no whole archive"),
 }
 
@@ -259,7 +303,7 @@ def test_names_that_are_not_utf8_are_shown_escaped(at):
     name = os.fsdecode(b"caf\xe9\x1b[31m.py")
     (at / "it" / name).write_bytes(GELU)
     written(at / "it", gelu=GELU)
-    assert contents_module.shown(next(iter(set(read(at / "it").sources) - {"gelu.py"}))) == "caf\\udce9\\x1b[31m.py"
+    assert shown(next(iter(set(read(at / "it").sources) - {"gelu.py"}))) == "caf\\udce9\\x1b[31m.py"
 
 
 def test_the_package_is_the_shallowest_folder_assignment_with_a_module_in_it():

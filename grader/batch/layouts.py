@@ -11,9 +11,9 @@ import hashlib
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from enum import StrEnum
 from itertools import takewhile
 from pathlib import Path
@@ -24,6 +24,8 @@ import yaml
 from grader.batch.archives import ARCHIVES
 from grader.batch.contents import SUFFIX
 from grader.batch.rejected import shown
+from grader.instants import instant
+from grader.located import Mistake
 
 METADATA = "submission_metadata.yml"
 CANVAS_ANONYMOUS = re.compile(r"^(?P<late>LATE_)?anon_(?P<anon>[^_]+)_(?P<attachment>\d+)_(?P<file>.+)$")
@@ -32,6 +34,7 @@ CANVAS_TEXT = re.compile(r"^(?P<name>.*?)_(?P<late>LATE_)?(?P<user>\d+)_(?P<kind
 CANVAS_NUMBERED = re.compile(r"^(?P<stem>.+)-(?P<number>\d+)(?P<suffix>\.[^.]+)$")
 MOODLE = re.compile(r"^(?P<name>.+?)(?:_(?P<id>\d+))?_assignsubmission_(?P<plugin>file|onlinetext)_?(?P<file>.+)?$")
 LEFT_BEHIND = ("__MACOSX", ".DS_Store", "Thumbs.db")
+SUBMISSIONS = "-submissions"  # how the folder of a GitHub Classroom ends
 ID_LENGTH = 64
 BY_THE_SYSTEM = "left by the operating system"
 
@@ -55,6 +58,7 @@ class Student:
     login: str | None = None
     name: str | None = None
     platform_id: str | None = None  # of the user there
+    platform: str | None = None  # where `platform_id` is from
 
 
 @dataclass(frozen=True)
@@ -64,8 +68,10 @@ class Entry:
     id: str  # lower case ASCII, the same in each run, safe as a file name
     place: Path | Mapping[str, Path]  # a folder, an archive, or files by their path in it
     students: tuple[Student, ...] = ()
-    submitted_at: datetime | None = None  # in UTC, by the platform
+    submitted_at: datetime | None = None  # in UTC
     late: bool | None = None  # as far as the export says it without a time
+    name: str = ""  # what it is called in the input
+    submitted_at_source: str | None = None  # who says so
 
 
 @dataclass
@@ -73,34 +79,34 @@ class Export:
     """What was found."""
 
     source: Source
+    marker: str = ""  # by what it was recognised
     entries: list[Entry] = field(default_factory=list)
     ignored: dict[str, str] = field(default_factory=dict)  # names in the input, and why
 
 
-def recognised(root: Path) -> Source:
-    """The source of a folder, by its markers."""
+def recognised(root: Path) -> tuple[Source, str]:
+    """The source of a folder, and by which marker."""
     names = _names(root)
-    if _metadata(root):
-        return Source.GRADESCOPE
-    if any(MOODLE.match(name) for name in names):
-        return Source.MOODLE
-    matching = [name for name in names if _canvas(name)]
-    if len(matching) > len(names) / 2:
-        return Source.CANVAS
+    if file := _metadata(root):
+        return Source.GRADESCOPE, f"{file.relative_to(root)} is there"
+    if any(map(MOODLE.match, names)):
+        return Source.MOODLE, f"{_share(names, MOODLE.match)} names hold _assignsubmission_"
+    if _most(names, _canvas):
+        return Source.CANVAS, f"{_share(names, _canvas)} names are as Canvas writes them"
     folders = [name for name in names if (root / name).is_dir()]
-    with_history = [name for name in folders if (root / name / ".git").exists()]
-    if folders and (root.name.endswith("-submissions") or len(with_history) > len(folders) / 2):
-        return Source.GITHUB
-    return Source.PLAIN
+    if folders and root.name.endswith(SUBMISSIONS):
+        return Source.GITHUB, f"the folder's name ends in {SUBMISSIONS}"
+    if _most(folders, lambda name: (root / name / ".git").exists()):
+        return Source.GITHUB, f"{_share(folders, lambda name: (root / name / '.git').exists())} folders hold .git"
+    return Source.PLAIN, "nothing of another source"
 
 
 def read_export(root: Path, source: Source | None = None) -> Export:
-    """All submissions of a folder, of this source or of the one that is recognised."""
-    source = source or recognised(root)
-    export = Export(source)
+    """All submissions of a folder, of this source or of the one that is recognised. Raises `Mistake`."""
+    export = Export(source, "as asked for") if source else Export(*recognised(root))
     for name in sorted(set(os.listdir(root)) - set(_names(root))):
         export.ignored[name] = BY_THE_SYSTEM
-    READERS[source](root, export)
+    READERS[export.source](root, export)
     return export
 
 
@@ -116,21 +122,33 @@ def _gradescope(root: Path, export: Export) -> None:
     if file is None:
         export.ignored |= dict.fromkeys(_names(root), f"there is no {METADATA}")
         return
-    known = yaml.load(file.read_bytes(), Loader=yaml.CBaseLoader)  # everything a string: no one is called False
-    if not isinstance(known, dict):
-        known = {}
-    home = file.parent
+    home, known = file.parent, _known(file)
+    if home != root:
+        export.ignored |= dict.fromkeys(set(_names(root)) - {home.name}, "beside the export")
     for name in _names(home):
         if name in known and (home / name).is_dir():
             said = known[name] if isinstance(known[name], dict) else {}
             students = tuple(map(_submitter, _list(said.get(":submitters"))))
+            at = _time(said)
             export.entries.append(
-                Entry(_id("gradescope", name.removeprefix("submission_")), home / name, students, _time(said))
-            )
+                Entry(_id("gradescope", name.removeprefix("submission_")), home / name, students, at, name=name,
+                      submitted_at_source=export.source if at else None)
+            )  # fmt: skip
         elif name != METADATA:
-            export.ignored[name] = f"{METADATA} does not name it"
+            export.ignored[name] = f"{METADATA} does not name it as a folder"
     for name in sorted(set(known) - set(_names(home))):
         export.ignored[str(name)] = f"{METADATA} names it, and it is not there"
+
+
+def _known(file: Path) -> dict[str, Any]:
+    """What Gradescope says of each folder: everything is a string, and so nobody is called False."""
+    try:
+        known = yaml.load(file.read_bytes(), Loader=yaml.CBaseLoader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        raise Mistake(f"{METADATA}{line} cannot be read: download the export again") from None
+    return known if isinstance(known, dict) else {}
 
 
 def _submitter(said: Any) -> Student:
@@ -140,60 +158,71 @@ def _submitter(said: Any) -> Student:
 
 def _time(said: Mapping[str, Any]) -> datetime | None:
     """2026-10-02 21:58:03.365935000 Z: nanoseconds are cut off."""
-    text = str(said.get(":created_at", "")).strip()
-    match = re.fullmatch(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(\.\d{1,6})?\d*\s*(Z|UTC|[+-]\d\d:?\d\d)", text)
-    if not match:
+    try:
+        return instant(str(said.get(":created_at", "")))
+    except ValueError:
         return None
-    day, clock, fraction, zone = match.groups()
-    zone = "+00:00" if zone in ("Z", "UTC") else zone
-    return datetime.fromisoformat(f"{day}T{clock}{(fraction or '.0').ljust(7, '0')}{zone}").astimezone(UTC)
 
 
 def _moodle(root: Path, export: Export) -> None:
     """A folder, or a prefix of file names, for each student or group."""
-    places: dict[str, dict[str, Path]] = {}
-    students: dict[str, Student] = {}
+    found: dict[str, Entry] = {}
     for name in _names(root):
         match = MOODLE.match(name)
         if not match or match["plugin"] == "onlinetext":
             export.ignored[name] = "text that was typed in" if match else "not named as Moodle names submissions"
             continue
-        identity = _id("moodle", match["id"] or slug(match["name"]))
-        students[identity] = Student(name=match["name"].replace("_", " "), platform_id=match["id"])
-        files = places.setdefault(identity, {})
-        if (root / name).is_dir():
-            files |= {path.relative_to(root / name).as_posix(): path for path in sorted((root / name).rglob("*"))
-                      if not path.is_dir() or path.is_symlink()}  # fmt: skip
-        else:
-            files[match["file"] or name] = root / name
-    export.entries += [Entry(identity, files, (students[identity],)) for identity, files in places.items()]
+        id = _id("moodle", match["id"] or match["name"])
+        student = Student(name=match["name"].replace("_", " "), platform_id=match["id"], platform=export.source)
+        called = f"{match['name']}_{match['id']}" if match["id"] else match["name"]
+        entry = found.setdefault(id, Entry(id, {}, (student,), name=called))
+        path = root / name
+        inside = "" if path.is_dir() and not path.is_symlink() else match["file"] or name
+        _files(entry)[inside if inside not in _files(entry) else name] = path
+    export.entries += found.values()
 
 
 def _canvas_files(root: Path, export: Export) -> None:
     """Flat: name, whether it is late, user, attachment and file name in one."""
-    files: dict[str, dict[str, Path]] = {}
-    students: dict[str, Student] = {}
-    late: dict[str, bool] = {}
+    found: dict[str, Entry] = {}
+    matches: list[re.Match[str]] = []
     for name in _names(root):
         match = _canvas(name)
         if match is None or match.re is CANVAS_TEXT:
             export.ignored[name] = "text that was typed in" if match else "not named as Canvas names submissions"
-            continue
-        said = match.groupdict()
-        identity = _id("canvas-anon", said["anon"]) if "anon" in said else _id("canvas", said["user"])
-        students[identity] = Student(name=said.get("name"), platform_id=said.get("user"))
-        late[identity] = late.get(identity, False) or bool(said["late"])
-        files.setdefault(identity, {})[said["file"]] = root / name
-    export.entries += [
-        Entry(identity, _unnumbered(theirs), (students[identity],), late=late[identity])
-        for identity, theirs in files.items()
-    ]
+        else:
+            matches.append(match)
+    for match in sorted(matches, key=lambda match: -int(match["attachment"])):  # what was handed in last has the name
+        entry = found.setdefault(_canvas_id(match), _canvas_entry(match))
+        inside = match["file"] if match["file"] not in _files(entry) else match.string
+        _files(entry)[inside] = root / match.string
+        found[entry.id] = replace(entry, late=entry.late or bool(match["late"]))
+    export.entries += [replace(found[id], place=_unnumbered(_files(found[id]))) for id in sorted(found)]
+
+
+def _canvas_id(match: re.Match[str]) -> str:
+    said = match.groupdict()
+    return _id("canvas-anon", said["anon"]) if "anon" in said else _id("canvas", said["user"])
+
+
+def _canvas_entry(match: re.Match[str]) -> Entry:
+    """Who it is, and nothing of it yet."""
+    said = match.groupdict()
+    user, platform = said.get("user") or said["anon"], "canvas" if "user" in said else "canvas-anon"
+    student = Student(name=said.get("name"), platform_id=user, platform=platform)
+    return Entry(_canvas_id(match), {}, (student,), late=False, name=f"{said.get('name', 'anon')}_{user}")
+
+
+def _files(entry: Entry) -> dict[str, Path]:
+    """The files of an entry that is being put together."""
+    assert isinstance(entry.place, dict)
+    return entry.place
 
 
 def _unnumbered(files: Mapping[str, Path]) -> dict[str, Path]:
     """Without the number that Canvas gives a name which was handed in before, where the plain name is not there."""
     found: dict[str, Path] = {}
-    for name, path in sorted(files.items(), key=lambda item: _number(item[0])):
+    for name, path in sorted(files.items(), key=lambda item: (_number(item[0]), item[0])):
         match = CANVAS_NUMBERED.match(name)
         plain = match["stem"] + match["suffix"] if match else name
         found[plain if plain not in files and plain not in found else name] = path
@@ -212,13 +241,14 @@ def _canvas(name: str) -> re.Match[str] | None:
 def _github(root: Path, export: Export) -> None:
     """A repository for each user or team, named by a slug that they share and their login."""
     folders = [name for name in _names(root) if (root / name).is_dir()]
-    shared = root.name.removesuffix("-submissions") if root.name.endswith("-submissions") else _shared(folders)
+    shared = root.name.removesuffix(SUBMISSIONS) if root.name.endswith(SUBMISSIONS) else _shared(folders)
     for name in _names(root):
         if name not in folders:
             export.ignored[name] = "not a repository"
             continue
         login = name.removeprefix(shared).removeprefix("-") or name
-        export.entries.append(Entry(_id("github", login), root / name, (Student(login=login),)))
+        student = Student(login=login, platform_id=login, platform=export.source)
+        export.entries.append(Entry(_id("github", login.lower()), root / name, (student,), name=name))
 
 
 def _shared(names: Iterable[str]) -> str:
@@ -233,8 +263,8 @@ def _plain(root: Path, export: Export) -> None:
     for name in _names(root):
         path = root / name
         if path.is_dir() or name.lower().endswith(ARCHIVES) or path.suffix == SUFFIX:
-            whole = hashlib.sha256(os.fsencode(name)).hexdigest()[:4]
-            export.entries.append(Entry(_id("plain", f"{slug(path.stem) or 'unnamed'}-{whole}"), path))
+            id = f"{slug(path.stem) or 'unnamed'}-{_short_hash(name)}"
+            export.entries.append(Entry(_id("plain", id), path, name=name))
         else:
             export.ignored[name] = "no folder, archive or Python file"
 
@@ -258,12 +288,26 @@ def _metadata(root: Path) -> Path | None:
 
 
 def _id(source: str, name: str) -> str:
-    whole = f"{source}-{slug(name) or hashlib.sha256(os.fsencode(name)).hexdigest()[:8]}"
-    return (
-        whole
-        if len(whole) <= ID_LENGTH
-        else f"{whole[: ID_LENGTH - 9]}-{hashlib.sha256(whole.encode()).hexdigest()[:8]}"
-    )
+    """Letters that an id lacks are told by a hash, so that two names are two ids."""
+    plain = slug(name)
+    whole = f"{source}-{plain}" if plain == name else f"{source}-{plain or 'unnamed'}-{_short_hash(name)}"
+    return whole if len(whole) <= ID_LENGTH else f"{whole[: ID_LENGTH - 9]}-{_hash(whole)[:8]}"
+
+
+def _hash(name: str) -> str:
+    return hashlib.sha256(os.fsencode(name)).hexdigest()
+
+
+def _short_hash(name: str) -> str:
+    return _hash(name)[:4]
+
+
+def _most(names: Collection[str], is_one: Callable[[str], object]) -> bool:
+    return sum(map(bool, map(is_one, names))) > len(names) / 2
+
+
+def _share(names: Collection[str], is_one: Callable[[str], object]) -> str:
+    return f"{sum(map(bool, map(is_one, names)))} of {len(names)}"
 
 
 def _list(value: object) -> list[Any]:

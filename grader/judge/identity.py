@@ -13,7 +13,7 @@ JUDGE, PUBLIC_CHECKS = ROOT / "grader", ROOT / "tests"
 # computed anew.
 BESIDE = {
     "batch", "bench", "pack", "release", "reports", "staff", "cli.py", "command.py", "summary.py", "terminal.py",
-    "scoring.py", "rubric.py", "rubric_files.py", "located.py", "closest.py", "result.py",
+    "scoring.py", "rubric.py", "rubric_files.py", "located.py", "closest.py", "result.py", "instants.py",
 }  # fmt: skip
 
 

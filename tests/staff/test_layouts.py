@@ -1,11 +1,14 @@
 """Each way in which a course exports its submissions is recognised, and nobody in it is lost."""
 
+import hashlib
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from grader.batch.contents import read
 from grader.batch.layouts import Entry, Export, Source, Student, read_export, recognised
+from grader.located import Mistake
 
 GRADESCOPE = """\
 ---
@@ -41,6 +44,11 @@ def made(root: Path, *names: str) -> Path:
     return root
 
 
+def short_hash(name: str) -> str:
+    """What an id has for letters that it lacks."""
+    return hashlib.sha256(name.encode()).hexdigest()[:4]
+
+
 def by_id(export: Export) -> dict[str, Entry]:
     assert len({entry.id for entry in export.entries}) == len(export.entries)
     return {entry.id: entry for entry in export.entries}
@@ -53,11 +61,18 @@ EXPORTS = {
     Source.GITHUB: ("kernels-ada-l/.git/HEAD", "kernels-ada-l/gelu.py", "kernels-carl/.git/HEAD", "kernels-eve/x"),
     Source.PLAIN: ("ada/gelu.py", "carl.zip", "eve.py", "notes.txt"),
 }
+MARKERS = {
+    Source.GRADESCOPE: "a_export/submission_metadata.yml is there",
+    Source.MOODLE: "2 of 2 names hold _assignsubmission_",
+    Source.CANVAS: "2 of 3 names are as Canvas writes them",
+    Source.GITHUB: "2 of 3 folders hold .git",
+    Source.PLAIN: "nothing of another source",
+}
 
 
 @pytest.mark.parametrize("source", Source)
 def test_a_source_is_recognised_by_what_it_writes(tmp_path, source):
-    assert recognised(made(tmp_path, *EXPORTS[source], "__MACOSX/._x", ".DS_Store")) is source
+    assert recognised(made(tmp_path, *EXPORTS[source], "__MACOSX/._x", ".DS_Store")) == (source, MARKERS[source])
     assert read_export(tmp_path).ignored[".DS_Store"] == "left by the operating system"
 
 
@@ -84,11 +99,11 @@ def test_moodle_has_folders_or_prefixes_for_students_and_groups(tmp_path):
     )  # fmt: skip
     export = read_export(tmp_path)
     found = by_id(export)
-    assert {id: sorted(entry.place) for id, entry in found.items()} == {
+    assert {id: sorted(read(entry.place).sources) for id, entry in found.items()} == {
         "moodle-7": ["a/gelu.py"], "moodle-12": ["gelu.py"], "moodle-8": ["gelu.py", "softmax.py"],
-        "moodle-default-group": ["gelu.py"],
+        f"moodle-default-group-{short_hash('Default group')}": ["gelu.py"],
     }  # fmt: skip
-    assert found["moodle-8"].students == (Student(name="Carl O'Neil", platform_id="8"),)
+    assert found["moodle-8"].students == (Student(name="Carl O'Neil", platform_id="8", platform="moodle"),)
     assert export.ignored == {
         "Eve_9_assignsubmission_onlinetext": "text that was typed in",
         "grades.csv": "not named as Moodle names submissions",
@@ -109,11 +124,11 @@ def test_canvas_files_of_one_user_are_one_submission_with_the_names_that_they_ha
             "softmax-1.py": "exampleada_1001_49_softmax-1.py",
         },
         "canvas-1002": {"gelu.py": "no_LATE_1002_53_gelu.py", "gelu-1.py": "no_LATE_1002_52_gelu-1.py"},
-        "canvas-anon-x9y": {"work.zip": "LATE_anon_x9Y_54_work.zip"},
+        f"canvas-anon-x9y-{short_hash('x9Y')}": {"work.zip": "LATE_anon_x9Y_54_work.zip"},
         "canvas-1004": {"my_gelu.py": "o_brien_1004_55_my_gelu.py"},
     }  # fmt: skip
     assert {id: entry.late for id, entry in found.items()} == {
-        "canvas-1001": False, "canvas-1002": True, "canvas-anon-x9y": True, "canvas-1004": False,
+        "canvas-1001": False, "canvas-1002": True, f"canvas-anon-x9y-{short_hash('x9Y')}": True, "canvas-1004": False,
     }  # fmt: skip
     assert export.ignored == {"eve_1003_text.html": "text that was typed in"}
 
@@ -146,16 +161,49 @@ def test_a_source_can_be_forced(tmp_path):
     assert [entry.id[:6] for entry in read_export(tmp_path, Source.PLAIN).entries] == ["plain-", "plain-"]
 
 
+def test_metadata_that_is_no_yaml_is_told_with_its_line(tmp_path):
+    (tmp_path / "submission_metadata.yml").write_text("submission_1:\n  :submitters: [\n")
+    with pytest.raises(Mistake, match=r"^submission_metadata\.yml, line 3 cannot be read: download the export again$"):
+        read_export(tmp_path)
+
+
+def test_anonymous_ids_that_differ_by_case_are_two_submissions(tmp_path):
+    made(tmp_path, "anon_x9Y_54_gelu.py", "anon_X9y_55_gelu.py")
+    assert len(by_id(read_export(tmp_path))) == 2
+
+
+def test_of_two_attachments_with_one_name_the_last_has_it_and_the_other_is_kept_beside(tmp_path):
+    made(tmp_path, "ada_7_100_gelu.py", "ada_7_99_gelu.py")
+    [entry] = read_export(tmp_path).entries
+    assert {name: path.name for name, path in entry.place.items()} == {
+        "gelu.py": "ada_7_100_gelu.py", "ada_7_99_gelu.py": "ada_7_99_gelu.py",
+    }  # fmt: skip
+
+
+def test_a_linked_folder_of_a_moodle_export_is_not_entered(tmp_path):
+    made(tmp_path, "elsewhere/gelu.py", "export/Carl_8_assignsubmission_file/gelu.py")
+    (tmp_path / "export" / "Ada_7_assignsubmission_file").symlink_to(tmp_path / "elsewhere")
+    found = by_id(read_export(tmp_path / "export"))
+    assert not read(found["moodle-7"].place).sources
+    assert read(found["moodle-7"].place).links
+
+
+def test_a_folder_among_the_files_of_canvas_belongs_to_its_submission(tmp_path):
+    made(tmp_path, "ada_7_100_work/assignment/gelu.py", "carl_8_101_gelu.py")
+    found = by_id(read_export(tmp_path))
+    assert set(read(found["canvas-7"].place).sources) == {"work/assignment/gelu.py"}
+
+
 @pytest.mark.parametrize("source", Source)
 def test_each_entry_of_the_input_comes_out_once(tmp_path, source):
     root = made(tmp_path, *EXPORTS[source], "something else.txt", "more/deep/down.py")
     export = read_export(root, source)
     used = {path for entry in export.entries for path in paths_of(entry)}
-    home = root / "a_export" if source is Source.GRADESCOPE else root
-    there = {path.name for path in home.iterdir()} - {"submission_metadata.yml"}
-    taken = {path.relative_to(home).parts[0] for path in used}
-    assert taken.isdisjoint(export.ignored)
-    assert there <= taken | set(export.ignored)
+    for home in {root, root / "a_export"} if source is Source.GRADESCOPE else {root}:
+        there = {path.name for path in home.iterdir()} - {"submission_metadata.yml"}
+        taken = {path.relative_to(home).parts[0] for path in used if path.is_relative_to(home)}
+        assert taken.isdisjoint(export.ignored)
+        assert there <= taken | set(export.ignored)
 
 
 def paths_of(entry: Entry) -> list[Path]:

@@ -77,6 +77,8 @@ def _sentence(error: ErrorDetails, keys: set[str]) -> str:
             return f"`{key}` is {found}{within}, and must be more than {context['gt']}"
         case "greater_than_equal":
             return f"`{key}` is {found}{within}, and must be {context['ge']} or more"
+        case "less_than_equal":
+            return f"`{key}` is {found}{within}, and must be {context['le']} or less"
         case "value_error":
             return f"`{key}`{within}: {context['error']}"
         case _:

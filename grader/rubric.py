@@ -17,9 +17,11 @@ from grader.rubric_files import (
     PARTS,
     ROOT,
     RUBRIC,
+    Attempts,
     Baseline,
     CheckEntry,
     HiddenFile,
+    LatePolicy,
     Part,
     Problem,
     PublicFile,
@@ -28,7 +30,9 @@ from grader.rubric_files import (
     read_files,
 )
 
-__all__ = ["CHECKS", "LIMIT_S", "ROOT", "Baseline", "Part", "Rubric", "RubricError", "Visibility"]
+__all__ = [
+    "CHECKS", "LIMIT_S", "ROOT", "Attempts", "Baseline", "LatePolicy", "Part", "Rubric", "RubricError", "Visibility",
+]  # fmt: skip
 
 
 class Rubric:

@@ -10,16 +10,18 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from grader.clock.curve import Threshold
 from grader.closest import did_you_mean
+from grader.instants import in_utc, instant
 from grader.located import Located, Mistake, Place
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,6 +39,7 @@ class Visibility(StrEnum):
 
 
 Part = Visibility | Literal["speed"]  # what a problem's points are split over
+Percent = Annotated[Decimal, Field(ge=0, le=100)]
 PARTS: tuple[Part, ...] = (*Visibility, "speed")
 
 
@@ -125,6 +128,39 @@ class Problem(Record):
     share: Share | None = None  # where it is not the common one
 
 
+class Attempts(StrEnum):
+    """Which of a student's attempts gives the grade."""
+
+    LATEST = "latest"  # the newest
+    LATEST_ON_TIME = "latest-on-time"  # the newest that is on time, else the oldest
+    BEST = "best"  # the one with the most points after lateness; of equal ones the newest
+    FIRST = "first"  # the oldest
+
+
+class LatePolicy(Record):
+    """What lateness costs, and which attempt counts."""
+
+    due: datetime | None = None  # in UTC
+    grace_minutes: Annotated[int, Field(ge=0)] = 0  # after `due`, in which nothing is late
+    per_day: Percent = Decimal(0)  # of the raw score, for each begun day after `due`
+    cap: Percent = Decimal(100)  # of the raw score, at most
+    slip_days: Annotated[int, Field(ge=0)] = 0  # days that cost a student nothing
+    attempts: Attempts = Attempts.LATEST
+
+    @field_validator("due", mode="before")
+    @classmethod
+    def _has_a_zone(cls, found: object) -> datetime | None:
+        if isinstance(found, datetime):
+            return in_utc(found, found.isoformat(" "))
+        return None if found is None else instant(str(found))
+
+    @model_validator(mode="after")
+    def _is_due(self) -> LatePolicy:
+        if self.due is None and (self.per_day or self.grace_minutes or self.slip_days):
+            raise ValueError("`due` is missing: when is a submission late?")
+        return self
+
+
 class PublicFile(Record):
     assignment: str
     points: Annotated[int, Field(gt=0)]  # of all problems, those that are coming, too
@@ -132,6 +168,7 @@ class PublicFile(Record):
     limit_s: Annotated[float, Field(gt=0)] = ALL_LIMIT_S  # for all checks of a submission together
     problems: dict[str, Problem]
     coming: dict[str, Annotated[int, Field(gt=0)]] = {}
+    late: LatePolicy = LatePolicy()  # without it nothing is late, and the newest attempt counts
 
     def share_of(self, problem: str, part: Part) -> Decimal:
         """Points that the public, or the hidden, or the timed checks of a problem have together."""

@@ -1,6 +1,7 @@
 """The rubric's arithmetic, its mistakes with file and line, and scores as a function of results."""
 
 import ast
+from datetime import UTC, datetime
 from decimal import Decimal
 
 import pytest
@@ -8,7 +9,7 @@ from pydantic import ValidationError
 
 from grader.judge.verdict import Verdict
 from grader.result import CheckResult, GraderInfo, Result, Review, Run, Score, SubmissionInfo, Target
-from grader.rubric import ROOT, Rubric, RubricError, Visibility
+from grader.rubric import ROOT, Attempts, Rubric, RubricError, Visibility
 from grader.scoring import award, rescored, total
 
 PUBLIC = """\
@@ -47,6 +48,15 @@ TIMED = PUBLIC.replace(
       slow: {weight: 2, function: gelu, baseline: cublas, threshold: {none: 0.1, full: 0.4}, needs: ["*"]}
 coming:""",
 )
+LATE = f"""{PUBLIC}\
+late:
+  due: 2026-10-02 23:59 +02:00
+  grace_minutes: 15
+  per_day: 12.5
+  cap: 50
+  slip_days: 2
+  attempts: latest-on-time
+"""
 
 
 def read(tmp_path, public: str = PUBLIC, hidden: str | None = HIDDEN) -> Rubric:
@@ -172,6 +182,22 @@ def test_our_own_timed_checks_carry_30_percent_and_time_functions_that_students_
         assert {timed.function for timed in problem.speed.values()} <= written
 
 
+@pytest.mark.parametrize(
+    "due", ["2026-10-02 23:59 +02:00", "2026-10-02 23:59:00 +02:00", "2026-10-02T21:59:00Z", "'2026-10-02 21:59 UTC'"]
+)
+def test_a_rubric_may_say_what_lateness_costs(tmp_path, due):
+    late = read(tmp_path, LATE.replace("2026-10-02 23:59 +02:00", due)).public.late
+    assert late.due == datetime(2026, 10, 2, 21, 59, tzinfo=UTC)
+    assert (late.grace_minutes, late.per_day, late.cap, late.slip_days) == (15, Decimal("12.5"), 50, 2)
+    assert late.attempts is Attempts.LATEST_ON_TIME
+
+
+def test_without_a_section_nothing_is_late_and_the_newest_attempt_counts(tmp_path):
+    late = read(tmp_path).public.late
+    assert (late.due, late.per_day, late.attempts) == (None, 0, Attempts.LATEST)
+    assert read(tmp_path, f"{PUBLIC}late: {{attempts: best}}\n").public.late.attempts is Attempts.BEST
+
+
 def test_either_file_changes_the_hash(tmp_path):
     first = read(tmp_path).sha256
     assert read(tmp_path, hidden=HIDDEN.replace("2", "3")).sha256 != first
@@ -238,6 +264,26 @@ SPEED_MISTAKES = [
     ("weight: 1\n        function", "weight: -1\n        function", 15, "`weight` is -1"),
     ("weight: 1\n        function", "wieght: 1\n        function", 15, "there is no key `wieght`"),
 ]
+LATE_MISTAKES = [
+    ("23:59 +02:00", "23:59", 16, "`due` in `late`: `2026-10-02 23:59` has no zone: write one behind it"),
+    ("23:59 +02:00", "23:59:00", 16, "`due` in `late`: `2026-10-02 23:59:00` has no zone"),
+    (" 23:59 +02:00", "", 16, "`due` in `late`: `2026-10-02` has no zone"),
+    ("2026-10-02 23:59 +02:00", "Friday", 16, "`due` in `late`: `Friday` is no point in time"),
+    ("2026-10-02 23:59 +02:00", "1790978283", 16, "`due` in `late`: `1790978283` is no point in time"),
+    ("  due: 2026-10-02 23:59 +02:00\n", "", 15, "`due` is missing: when is a submission late?"),
+    ("grace_minutes: 15", "grace_minutes: -1", 17, "`grace_minutes` is -1 in `late`, and must be 0 or more"),
+    ("per_day: 12.5", "per_day: -1", 18, "`per_day` is -1 in `late`, and must be 0 or more"),
+    ("per_day: 12.5", "per_day: .nan", 18, "`per_day` in `late`"),
+    ("cap: 50", "cap: 120", 19, "`cap` is 120 in `late`, and must be 100 or less"),
+    ("cap: 50", "cup: 50", 19, "there is no key `cup` in `late`; did you mean `cap`?"),
+    ("slip_days: 2", "slip_days: 0.5", 20, "`slip_days` in `late`"),
+    (
+        "latest-on-time",
+        "last",
+        21,
+        "`attempts` in `late`: input should be 'latest', 'latest-on-time', 'best' or 'first'",
+    ),
+]
 HIDDEN_MISTAKES = [
     ("hint: look there", "hint: ''", 3, "`hint` in `problems.gelu.d`"),
     (", hint: look there", "", 3, "`hint` is missing in `problems.gelu.d`"),
@@ -248,8 +294,12 @@ HIDDEN_MISTAKES = [
 
 @pytest.mark.parametrize(
     ("public", "right", "wrong", "line", "said"),
-    [*((PUBLIC, *row) for row in PUBLIC_MISTAKES), *((TIMED, *row) for row in SPEED_MISTAKES)],
-    ids=[row[3] for row in (*PUBLIC_MISTAKES, *SPEED_MISTAKES)],
+    [
+        *((PUBLIC, *row) for row in PUBLIC_MISTAKES),
+        *((TIMED, *row) for row in SPEED_MISTAKES),
+        *((LATE, *row) for row in LATE_MISTAKES),
+    ],
+    ids=[row[3] for row in (*PUBLIC_MISTAKES, *SPEED_MISTAKES, *LATE_MISTAKES)],
 )
 def test_a_mistake_is_one_sentence_with_file_and_line(tmp_path, public, right, wrong, line, said):
     assert right in public

@@ -23,6 +23,7 @@ MOST_IN_BYTES, MOST_OUT_BYTES, MOST_FILE_BYTES, MOST_ENTRIES = 64 << 20, 256 << 
 CHUNK_BYTES = 1 << 16
 SUFFIX = ".py"
 SKIPPED_FOLDERS = {"__pycache__", ".venv", "venv", "site-packages", "node_modules", "build", "dist"}
+NOT_OPENED = "an archive in it is not opened"
 BACKSLASHES = "folders are separated by backslashes, as some packers for Windows do"
 
 
@@ -179,5 +180,5 @@ def _reason(path: str) -> str:
     if any(folder.startswith(".") or folder in SKIPPED_FOLDERS for folder in folders):
         return "in a folder that is not searched"
     if name.lower().endswith(ARCHIVES):
-        return "an archive in it is not opened"
+        return NOT_OPENED
     return "" if name.endswith(SUFFIX) else "not a Python source"

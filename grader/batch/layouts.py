@@ -86,7 +86,7 @@ class Export:
 
 def recognised(root: Path) -> tuple[Source, str]:
     """The source of a folder, and by which marker."""
-    names = _names(root)
+    names = names_in(root)
     if file := _metadata(root):
         return Source.GRADESCOPE, f"{file.relative_to(root)} is there"
     if any(map(MOODLE.match, names)):
@@ -104,7 +104,7 @@ def recognised(root: Path) -> tuple[Source, str]:
 def read_export(root: Path, source: Source | None = None) -> Export:
     """All submissions of a folder, of this source or of the one that is recognised. Raises `Mistake`."""
     export = Export(source, "as asked for") if source else Export(*recognised(root))
-    for name in sorted(set(os.listdir(root)) - set(_names(root))):
+    for name in sorted(set(os.listdir(root)) - set(names_in(root))):
         export.ignored[name] = BY_THE_SYSTEM
     READERS[export.source](root, export)
     return export
@@ -120,12 +120,12 @@ def _gradescope(root: Path, export: Export) -> None:
     """A folder for each submission, unpacked, and who and when in one YAML file."""
     file = _metadata(root)
     if file is None:
-        export.ignored |= dict.fromkeys(_names(root), f"there is no {METADATA}")
+        export.ignored |= dict.fromkeys(names_in(root), f"there is no {METADATA}")
         return
     home, known = file.parent, _known(file)
     if home != root:
-        export.ignored |= dict.fromkeys(set(_names(root)) - {home.name}, "beside the export")
-    for name in _names(home):
+        export.ignored |= dict.fromkeys(set(names_in(root)) - {home.name}, "beside the export")
+    for name in names_in(home):
         if name in known and (home / name).is_dir():
             said = known[name] if isinstance(known[name], dict) else {}
             students = tuple(map(_submitter, _list(said.get(":submitters"))))
@@ -136,7 +136,7 @@ def _gradescope(root: Path, export: Export) -> None:
             )  # fmt: skip
         elif name != METADATA:
             export.ignored[name] = f"{METADATA} does not name it as a folder"
-    for name in sorted(set(known) - set(_names(home))):
+    for name in sorted(set(known) - set(names_in(home))):
         export.ignored[str(name)] = f"{METADATA} names it, and it is not there"
 
 
@@ -167,7 +167,7 @@ def _time(said: Mapping[str, Any]) -> datetime | None:
 def _moodle(root: Path, export: Export) -> None:
     """A folder, or a prefix of file names, for each student or group."""
     found: dict[str, Entry] = {}
-    for name in _names(root):
+    for name in names_in(root):
         match = MOODLE.match(name)
         if not match or match["plugin"] == "onlinetext":
             export.ignored[name] = "text that was typed in" if match else "not named as Moodle names submissions"
@@ -186,7 +186,7 @@ def _canvas_files(root: Path, export: Export) -> None:
     """Flat: name, whether it is late, user, attachment and file name in one."""
     found: dict[str, Entry] = {}
     matches: list[re.Match[str]] = []
-    for name in _names(root):
+    for name in names_in(root):
         match = _canvas(name)
         if match is None or match.re is CANVAS_TEXT:
             export.ignored[name] = "text that was typed in" if match else "not named as Canvas names submissions"
@@ -240,9 +240,9 @@ def _canvas(name: str) -> re.Match[str] | None:
 
 def _github(root: Path, export: Export) -> None:
     """A repository for each user or team, named by a slug that they share and their login."""
-    folders = [name for name in _names(root) if (root / name).is_dir()]
+    folders = [name for name in names_in(root) if (root / name).is_dir()]
     shared = root.name.removesuffix(SUBMISSIONS) if root.name.endswith(SUBMISSIONS) else _shared(folders)
-    for name in _names(root):
+    for name in names_in(root):
         if name not in folders:
             export.ignored[name] = "not a repository"
             continue
@@ -260,7 +260,7 @@ def _shared(names: Iterable[str]) -> str:
 
 def _plain(root: Path, export: Export) -> None:
     """Each folder, archive or Python file is a submission."""
-    for name in _names(root):
+    for name in names_in(root):
         path = root / name
         if path.is_dir() or name.lower().endswith(ARCHIVES) or path.suffix == SUFFIX:
             id = f"{slug(path.stem) or 'unnamed'}-{_short_hash(name)}"
@@ -275,7 +275,7 @@ READERS: Mapping[Source, Callable[[Path, Export], None]] = {
 }  # fmt: skip
 
 
-def _names(root: Path) -> list[str]:
+def names_in(root: Path) -> list[str]:
     """The entries of a folder that people have put there."""
     names = (name for name in os.listdir(root) if name not in LEFT_BEHIND and not name.startswith("."))
     return sorted(names, key=lambda name: (slug(shown(name)), name))
@@ -283,7 +283,7 @@ def _names(root: Path) -> list[str]:
 
 def _metadata(root: Path) -> Path | None:
     """Gradescope's file, in the folder or one below."""
-    below = [root / name / METADATA for name in _names(root)]
+    below = [root / name / METADATA for name in names_in(root)]
     return next((path for path in (root / METADATA, *below) if path.is_file()), None)
 
 

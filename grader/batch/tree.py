@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -33,6 +33,7 @@ def tree_of(contents: Contents, known: Collection[str]) -> Tree | None:
     """The package with the known modules ("gelu.py"), or None. Raises `Rejected` where more than one could be meant."""
     folder = _package(contents, known)
     if folder is None:
+        _refuse_link(path for path in contents.links if PurePosixPath(path).name in known)
         return None
     inside = PurePosixPath(folder)
     files, ignored = dict[str, bytes](), dict(contents.ignored)
@@ -41,11 +42,15 @@ def tree_of(contents: Contents, known: Collection[str]) -> Tree | None:
             files[str(PurePosixPath(path).relative_to(inside))] = content
         else:
             ignored[path] = OUTSIDE
-    for name in known:
-        if str(inside / name) in contents.links:
-            raise Rejected(Code.LINK, f"{shown(str(inside / name))} is a link", "ask for the file itself")
+    _refuse_link(path for path in contents.links if path in {str(inside / name) for name in known})
     notes = [*contents.notes, *_clashes(files, known)]
-    return Tree(folder, files, ignored, _proposals(files, ignored, known), tuple(notes))
+    return Tree(folder, files, ignored, proposals(files, ignored, known), tuple(notes))
+
+
+def _refuse_link(modules: Iterable[str]) -> None:
+    """Raises `Rejected` if there is one: nothing is read through it."""
+    if path := min(modules, default=None):
+        raise Rejected(Code.LINK, f"{shown(path)} is a link, or no regular file", "ask for the file itself")
 
 
 def _package(contents: Contents, known: Collection[str]) -> str | None:
@@ -76,7 +81,7 @@ def _clashes(files: Mapping[str, bytes], known: Collection[str]) -> list[str]:
     return notes
 
 
-def _proposals(files: Mapping[str, bytes], ignored: Mapping[str, str], known: Collection[str]) -> dict[str, str]:
+def proposals(files: Collection[str], ignored: Mapping[str, str], known: Collection[str]) -> dict[str, str]:
     """What a missing module may be called here: proposed, and never applied."""
     names = {PurePosixPath(path).name: path for path in (*ignored, *files) if PurePosixPath(path).name not in known}
     found = {name: closest(name, names) for name in known if name not in files}

@@ -41,7 +41,7 @@ def show_result(result: Result, rubric: Rubric, console: Console, staff: bool, r
 
 def _show_failures(checks: Sequence[CheckResult], rubric: Rubric, console: Console, staff: bool) -> None:
     """A block per failure, in which checks of the problem that fail for the same reason are only named."""
-    for place, group in enumerate(_by_reason(checks, passed=False)):
+    for place, group in enumerate(by_reason(checks, passed=False)):
         first, others = group[0], group[1:]
         verdict = (f"{first.verdict.replace('_', ' ')}  ", STYLES[first.verdict])
         if place >= MOST_BLOCKS:
@@ -49,7 +49,7 @@ def _show_failures(checks: Sequence[CheckResult], rubric: Rubric, console: Conso
             console.print(Text.assemble(verdict, (first.id, "bold"), title), overflow="ellipsis", no_wrap=True)
             continue
         console.print()
-        if _is_of_the_module(group, checks):
+        if is_of_the_module(group, checks):
             console.print(Text.assemble(verdict, f"{first.problem}: {first.message}"))
             _show_below(_reasons(first), console)
             continue
@@ -61,13 +61,13 @@ def _show_failures(checks: Sequence[CheckResult], rubric: Rubric, console: Conso
         if first.replay:
             again = Text(f"      again: {first.replay}", style="dim")
             console.print(again, soft_wrap=True)  # in one piece, to be copied
-    if len(_by_reason(checks, passed=False)) > MOST_BLOCKS:
+    if len(by_reason(checks, passed=False)) > MOST_BLOCKS:
         console.print("      (the last ones in short: name one to see it, check PROBLEM.CHECK)", style="dim")
-    for group in _by_reason(checks, passed=True):
+    for group in by_reason(checks, passed=True):
         _show_doubt(group, console)
 
 
-def _is_of_the_module(group: Sequence[CheckResult], checks: Sequence[CheckResult]) -> bool:
+def is_of_the_module(group: Sequence[CheckResult], checks: Sequence[CheckResult]) -> bool:
     """Whether no check of a problem could call anything: nothing is written, or its module cannot be imported."""
     first = group[0]
     all_of_them = len(group) == sum(check.verdict.scored for check in checks)
@@ -128,7 +128,7 @@ def _show_below(lines: Sequence[Text], console: Console) -> None:
         console.print(Padding(line, (0, 0, 0, 6), expand=False))
 
 
-def _by_reason(checks: Sequence[CheckResult], passed: bool) -> list[list[CheckResult]]:
+def by_reason(checks: Sequence[CheckResult], passed: bool) -> list[list[CheckResult]]:
     """What did not pass, or passed with advice, grouped by verdict and likely cause (by the message without one)."""
     groups: dict[tuple[str, ...], list[CheckResult]] = {}
     for check in checks:

@@ -1,0 +1,128 @@
+"""The copy of a result that students may see: `for_students`. Every report for them is made from one.
+
+Fields are named here one by one, so a new field of a result is not shown until somebody says so. Of a hidden check
+they get the title, staff's hint, the verdict and the points. Text that may be a submission's is cleaned and capped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from grader.judge.output import clean
+from grader.judge.verdict import Verdict
+from grader.reports.graded import in_order
+from grader.result import Advice, CheckResult, IntakeInfo, Place, Result, Review, Run, StudentScore, SubmissionInfo
+from grader.rubric import Rubric, Visibility
+
+CHECK_BYTES, SUBMISSION_BYTES = 8 << 10, 64 << 10  # of a submission's text, in a check and in all of a report
+NAME_BYTES = 200
+DECIDED = {
+    None: "a person has to decide whether it counts",
+    "accept": "a person has looked at it: it counts",
+    "reject": "a person has looked at it: it does not count",
+}
+UNSCORED = {
+    Verdict.SKIPPED: "not run: the machine that graded lacks what this check needs",
+    Verdict.GRADER_ERROR: "the grader itself failed here, which is not your fault and costs nothing",
+}
+AGAIN = "this check ran twice; the command below runs it on the same inputs and says what is wrong"
+TAKEN_OUT = "staff have taken it out of the score"
+
+SHOWN_OF_HIDDEN = ("id", "problem", "title", "visibility", "verdict", "score", "max", "bonus")
+SHOWN_OF_PUBLIC = (*SHOWN_OF_HIDDEN, "void", "cases", "failed_cases", "seed", "cause", "runs", "time_s", "speed")
+TEXTS = ("message", "why", "hint", "case", "printed")  # of a public check, the first ones first where room is short
+
+
+class Room:
+    """How many bytes of text are left for a submission."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def fit(self, texts: Mapping[str, str | None], most: int) -> dict[str, Any]:
+        """Texts that together take no more than `most` bytes, nor than what is left."""
+        most, fitted = min(most, self.left), dict(texts)
+        for name, text in texts.items():
+            if text:
+                fitted[name], taken = capped(text, most)
+                most, self.left = most - taken, self.left - taken
+        return fitted
+
+
+def capped(text: str, most: int) -> tuple[str, int]:
+    """Text made harmless, its head and tail in `most` bytes of UTF-8 with the gap counted; and how many it takes."""
+    content = clean(text, limit=len(text)).encode()
+    if len(content) <= most:
+        return content.decode(), len(content)
+    half = most // 2
+    head = content[:half].decode(errors="ignore")
+    tail = content[len(content) - half :].decode(errors="ignore")
+    kept = len(head.encode()) + len(tail.encode())
+    return f"{head}\n[{len(content) - kept} bytes left out]\n{tail}".strip("\n"), kept
+
+
+def for_students(result: Result, rubric: Rubric, student: StudentScore | None = None) -> Result:
+    """A result without what is hidden or staff's; with the name of this student only, or without any."""
+    room = Room(SUBMISSION_BYTES)
+    submission, run = result.submission, result.run
+    return Result(
+        schema=result.schema_, assignment=result.assignment, grader=result.grader, target=result.target,
+        score=result.score,
+        submission=SubmissionInfo(
+            id=submission.id, attempt=submission.attempt, tree_sha256=submission.tree_sha256,
+            submitted_at=submission.submitted_at, submitted_at_source=submission.submitted_at_source,
+            intake=IntakeInfo(status=submission.intake.status) if submission.intake else None,
+        ),
+        students=(_own(student),) if student else (),
+        checks=tuple(
+            _hidden(check, rubric) if check.visibility is Visibility.HIDDEN else _public(check, room)
+            for check in in_order(result.checks, rubric)
+        ),
+        advice=tuple(_advice(advice, room) for advice in result.advice),
+        run=Run(started_at=run.started_at, ended_at=run.ended_at, host="", wall_s=run.wall_s, stopped=run.stopped),
+    )  # fmt: skip
+
+
+def _own(student: StudentScore) -> StudentScore:
+    name = capped(student.name or "", NAME_BYTES)[0].replace("\n", " ")
+    return StudentScore(name=name or None, late_penalty=student.late_penalty, final=student.final)
+
+
+def _hidden(check: CheckResult, rubric: Rubric) -> CheckResult:
+    fields = {name: getattr(check, name) for name in SHOWN_OF_HIDDEN}
+    failed = check.verdict.scored and check.verdict is not Verdict.PASS
+    return CheckResult(
+        **fields, review=_review(check.review), void=TAKEN_OUT if check.void else None,
+        message=UNSCORED.get(check.verdict, ""),
+        hint=rubric.hint(check.id) if failed and rubric.entry(check.id) else "",
+    )  # fmt: skip
+
+
+def _public(check: CheckResult, room: Room) -> CheckResult:
+    fields = {name: getattr(check, name) for name in SHOWN_OF_PUBLIC}
+    texts = {name: getattr(check, name) for name in TEXTS}
+    if check.verdict is Verdict.GRADER_ERROR:
+        texts = {"message": UNSCORED[Verdict.GRADER_ERROR]}
+    elif check.runs > 1:  # the second time came after hidden inputs, which the submission may tell
+        texts |= {"message": AGAIN, "why": "", "printed": ""}
+    if check.review:  # what was seen is evidence
+        fields, texts = fields | {"cause": None}, texts | {"why": "", "hint": ""}
+    return CheckResult(
+        **fields, **room.fit(texts, CHECK_BYTES), review=_review(check.review), where=_place(check.where),
+        replay=f"uv run python -m grader check {check.id} --seed {check.seed}" if check.replay else None,
+    )  # fmt: skip
+
+
+def _review(review: Review | None) -> Review | None:
+    return Review(reason=DECIDED[review.decision], evidence="", decision=review.decision) if review else None
+
+
+def _advice(advice: Advice, room: Room) -> Advice:
+    texts = room.fit({"what": advice.what, "hint": advice.hint}, CHECK_BYTES)
+    where = Place(file=capped(advice.where.file, NAME_BYTES)[0], line=advice.where.line)
+    return Advice(name=advice.name, where=where, **texts)
+
+
+def _place(where: Place | None) -> Place | None:
+    return Place(file=capped(where.file, NAME_BYTES)[0], line=where.line) if where else None

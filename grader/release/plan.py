@@ -19,7 +19,8 @@ from grader.judge.snapshot import PACKAGE
 from grader.release.git import GitFailed, tracked
 
 STAFF = (
-    "solutions", "grader/batch", "grader/hidden", "grader/release", "grader/reports", "grader/staff", "tests/staff", ".ci",
+    "solutions", "grader/batch", "grader/hidden", "grader/release", "grader/reports", "grader/staff", "tests/staff",
+    ".ci",
 )  # fmt: skip
 FOLDERS = (PACKAGE, "grader", "tests")
 FILES = (".gitignore", ".python-version", "LICENSE", "conftest.py", "docs/measurements.md", "handout.md")

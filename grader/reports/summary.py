@@ -18,6 +18,7 @@ from rich.text import Text
 from grader.judge.output import clean
 from grader.judge.verdict import Verdict
 from grader.reports.graded import Graded, hundredths
+from grader.reports.words import sentence
 from grader.result import CheckResult, Result
 from grader.rubric import Rubric
 from grader.scoring import total
@@ -131,8 +132,8 @@ def show_tally(tally: Tally, rubric: Rubric, console: Console) -> None:
 def _show_skipped(tally: Tally, console: Console) -> None:
     """Loudly: these points are in nobody's grade."""
     for reason, checks in tally.skipped.items():
-        said = f"SKIPPED: {checks.total()} checks of {len(checks)} submissions have no score. {clean(reason, 200)}."
-        console.print(Text(said.replace("..", "."), style="bold red"))
+        many = f"SKIPPED: {checks.total()} checks of {len(checks)} submissions have no score."
+        console.print(Text(f"{many} {sentence(clean(reason, 200))}", style="bold red"))
 
 
 def _show_attention(tally: Tally, console: Console) -> None:

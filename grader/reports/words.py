@@ -53,7 +53,7 @@ def speed_words(speed: Speed) -> str:
 
 def reservations(result: Result, rubric: Rubric) -> list[str]:
     """What has to be said beside the number of points, in sentences."""
-    return [sentence for sentence in _reservations(result, rubric) if sentence]
+    return [said for said in _reservations(result, rubric) if said]
 
 
 def _reservations(result: Result, rubric: Rubric) -> Iterator[str]:
@@ -64,7 +64,7 @@ def _reservations(result: Result, rubric: Rubric) -> Iterator[str]:
     for reason in dict.fromkeys(check.message for check in result.checks if check.verdict is Verdict.SKIPPED):
         alike = [check for check in result.checks if check.verdict is Verdict.SKIPPED and check.message == reason]
         points = hundredths(sum((check.max for check in alike), ZERO))
-        yield f"Not run, no points either way: {_checks(alike)}, {points} points. {_sentence(reason)}"
+        yield f"Not run, no points either way: {_checks(alike)}, {points} points. {sentence(reason)}"
     if broken := [check for check in result.checks if check.verdict is Verdict.GRADER_ERROR and not check.void]:
         yield f"The grader itself failed in {_checks(broken)}, which is not your fault: staff will grade again."
     missing = len(set(rubric.points) - {check.id for check in result.checks})
@@ -85,5 +85,6 @@ def _checks(checks: list[CheckResult]) -> str:
     return "1 check" if len(checks) == 1 else f"{len(checks)} checks"
 
 
-def _sentence(words: str) -> str:
+def sentence(words: str) -> str:
+    """Words as a sentence."""
     return f"{words[:1].upper()}{words[1:].rstrip('.')}."

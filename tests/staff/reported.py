@@ -52,7 +52,7 @@ def a_check(check: str, verdict: Verdict = Verdict.PASS, **fields: Any) -> Check
     speed = fields.pop("speed", a_speed(check) if RUBRIC.timed(check) and verdict is Verdict.PASS else None)
     said: dict[str, Any] = {}
     if verdict is Verdict.SKIPPED:
-        said = {"message": "Needs a GPU"}
+        said = {"message": "needs a GPU: speed is measured there"}
     elif verdict is not Verdict.PASS and not hidden:
         said = {
             "message": "first wrong value at [0, 7]: got 0.0021, expected 0.0019",

@@ -161,7 +161,9 @@ def test_a_decided_review_is_passed_or_failed(decision, status, score):
 
 def test_what_was_skipped_is_said_with_its_points_and_the_reason():
     results = written(a_result({"softmax.columns": Verdict.SKIPPED}))
-    assert "Not run, no points either way: 1 check, 0.27 points. Needs a GPU." in results.output
+    assert (
+        "Not run, no points either way: 1 check, 0.27 points. Needs a GPU: speed is measured there." in results.output
+    )
     assert results.extra_data["complete"] is False
 
 

@@ -28,6 +28,7 @@ BINS = 10
 BLOCKS, DIGITS = " ▁▂▃▄▅▆▇█", " 12345678"
 MOST_NAMED = 20  # submissions in a line; the table names all
 MOST_CHECKS = 10
+BROKEN, UNDECIDED, REJECTED, OTHER = range(4)  # why a person has to look, the most urgent first
 SUSPICIOUS = 0.95  # a check that more than this part fails is probably at fault itself
 CLAIMED = "commit (claimed)"  # a time that the student could set
 
@@ -52,6 +53,11 @@ class Tally:
     trees: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # tree -> submissions
     undated: list[str] = field(default_factory=list)
     claimed: list[str] = field(default_factory=list)  # late by a time that the student could set
+
+    @property
+    def whole(self) -> bool:
+        """Whether every attempt has a result that stands, or waits for nothing but a decision."""
+        return all(rank == UNDECIDED for rank, *_ in self.attention)
 
     def add(self, graded: Graded) -> None:
         """Count one attempt. Of those that give nobody a grade only what needs a person is kept."""
@@ -104,12 +110,12 @@ def _attention(graded: Graded) -> Iterator[tuple[int, str]]:
         graded.result and graded.result.submission.intake and graded.result.submission.intake.status == "rejected"
     )
     if broken:
-        yield 0, f"the grader itself failed: {_few(broken, 4)}"
+        yield BROKEN, f"the grader itself failed: {_few(broken, 4)}"
     if undecided:
-        yield 0, f"open review: {_few(undecided, 4)}"
+        yield UNDECIDED, f"open review: {_few(undecided, 4)}"
     if graded.attention or rejected:
         said = clean(graded.attention, 300).replace("\n", " ")
-        yield (1 if rejected else 2), f"rejected: {said}".rstrip(": ") if rejected else said
+        yield (REJECTED if rejected else OTHER), f"rejected: {said}".rstrip(": ") if rejected else said
 
 
 def show_tally(tally: Tally, rubric: Rubric, console: Console) -> None:

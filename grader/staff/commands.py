@@ -10,12 +10,14 @@ import typer
 
 from grader.command import FAILED, PASSED, Command, Gpus, Json, OnDevice, read_rubric, usage
 from grader.rubric import ROOT
+from grader.staff import batch
 
 
 def add_to(app: typer.Typer) -> None:
     """Add them to the student's."""
     app.command()(grade)
     app.command()(release)
+    batch.add_to(app)
 
 
 def grade(

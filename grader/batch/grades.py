@@ -1,0 +1,71 @@
+"""Every attempt with its result, and what it is worth for each student: what reports are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from grader.batch.attempts import Attempt, Key, counting
+from grader.batch.gradebook import Gradebook, Row, State
+from grader.batch.late import Deadlines, final, penalty
+from grader.batch.layouts import Student
+from grader.batch.results import result_of
+from grader.batch.validity import MOST_RUNS
+from grader.judge.verdict import Verdict
+from grader.reports.graded import Graded
+from grader.result import Result, Score, StudentScore
+from grader.rubric import Rubric
+from grader.rubric_files import Attempts
+
+
+def graded(book: Gradebook, rubric: Rubric) -> Iterator[Graded]:
+    """Each attempt, one after the other: those that need a person first, else by id."""
+    rows, deadlines = book.attempts(), Deadlines(rubric.public.late, book.extensions())
+    attempts = [attempt_of(row) for row in rows]
+    by_points = rubric.public.late.attempts is Attempts.BEST
+    scores = {row.key: result.score for row in rows if by_points and (result := result_of(book, row, rubric))}
+    owners: dict[Key, set[str]] = {}
+    for one in counting(attempts, deadlines, scores):
+        owners.setdefault((one.submission, one.attempt), set()).add(one.owner)
+    for row in sorted(rows, key=lambda row: (row.status != "rejected", row.key)):
+        yield _graded(book, row, rubric, deadlines, owners.get(row.key, set()))
+
+
+def attempt_of(row: Row) -> Attempt:
+    """A row as the policy on attempts sees it."""
+    return Attempt(row.submission, row.attempt, row.name, row.submitted_at, row.late, row.students)
+
+
+def _graded(book: Gradebook, row: Row, rubric: Rubric, deadlines: Deadlines, owners: set[str]) -> Graded:
+    result = result_of(book, row, rubric)
+    score = result.score if result else None
+    students = tuple(_score_of(student, row, score, deadlines) for student in row.students)
+    elsewhere = {place for place, owner in enumerate(attempt_of(row).owners) if row.students and owner not in owners}
+    return Graded(
+        result=result.model_copy(update={"students": students}) if result else None, submission=row.submission,
+        attempt=row.attempt, counts=bool(owners), attention=_attention(book, row, result), students=students,
+        elsewhere=frozenset(elsewhere),
+    )  # fmt: skip
+
+
+def _score_of(student: Student, row: Row, score: Score | None, deadlines: Deadlines) -> StudentScore:
+    percent = deadlines.lateness(row.submitted_at, row.late, student).percent
+    known: dict[str, Any] = {
+        name: value for name, value in asdict(student).items() if name in StudentScore.model_fields
+    }
+    if score is None:
+        return StudentScore(**known, final=None)
+    return StudentScore(**known, late_penalty=penalty(score, percent), final=final(score, percent))
+
+
+def _attention(book: Gradebook, row: Row, result: Result | None) -> str:
+    """Why a person has to look at an attempt; empty where nobody has to."""
+    if row.status == "rejected":
+        return row.reason
+    failed = [run for run in book.runs(row) if run.state is State.FAILED]
+    if result and any(check.verdict is Verdict.GRADER_ERROR for check in result.checks):
+        return "checks ended in errors of the grader's"
+    if result is None and len(failed) >= MOST_RUNS:
+        return f"{len(failed)} runs gave no result, by the grader's fault: {failed[-1].error}"
+    return ""

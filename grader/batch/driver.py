@@ -105,7 +105,7 @@ class Driver:
     probes: Sequence[Probe]  # of each slot
     probe_problems: tuple[str, ...]
     held: bool = False  # whether results wait until somebody takes them
-    pauses_s: Sequence[float] = PAUSES_S
+    pauses_s: Sequence[float] = PAUSES_S  # the last one holds for all further runs
     stopped: bool = False
     finished: list[int] = field(default_factory=list)  # numbers of runs that have a result
 

@@ -85,7 +85,9 @@ class Local:
             )  # fmt: skip
             self._running[slot.name] = process
             try:
-                return _conversation(process, job, slot, self.confined, told)
+                if slot.cpus:
+                    os.sched_setaffinity(process.pid, slot.cpus)  # it imports nothing before it has its job
+                return _conversation(process, job, self.confined, told)
             except EngineError as error:
                 raise EngineError(f"{error}{_last_words(log)}") from None
             finally:
@@ -101,13 +103,13 @@ class Local:
         return os.environ | own | ({"CUDA_VISIBLE_DEVICES": ""} if slot.kind == CPU else {})
 
 
-def _conversation(process: subprocess.Popen[bytes], job: Job, slot: Slot, confined: bool, told: Told) -> str:
+def _conversation(process: subprocess.Popen[bytes], job: Job, confined: bool, told: Told) -> str:
     """Hand the job over, and hear until there is a result. Raises `EngineError`."""
     assert process.stdin
     assert process.stdout
     silence = _Silence(process, job.deadline_s)
     try:
-        process.stdin.write(json.dumps(_header(job, slot, confined)).encode() + b"\n")
+        process.stdin.write(json.dumps(_header(job, confined)).encode() + b"\n")
         process.stdin.flush()
         while line := process.stdout.readline(MOST_REPLY_BYTES + 1):
             silence.broken()
@@ -137,11 +139,11 @@ def _understood(line: bytes) -> dict[str, Any]:
     return said
 
 
-def _header(job: Job, slot: Slot, confined: bool) -> Mapping[str, object]:
+def _header(job: Job, confined: bool) -> Mapping[str, object]:
     files = {name: base64.b64encode(content).decode() for name, content in job.files.items()}
     return {
         "submission": job.submission, "attempt": job.attempt, "files": files, "tree_sha256": job.tree_sha256,
-        "checks_sha256": job.checks_sha256, "problems": job.problems, "cpus": slot.cpus, "confined": confined,
+        "checks_sha256": job.checks_sha256, "problems": job.problems, "confined": confined,
     }  # fmt: skip
 
 

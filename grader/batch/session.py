@@ -14,7 +14,7 @@ from rich.console import Console
 
 from grader.batch import trees
 from grader.batch.attempts import can_count
-from grader.batch.driver import Driver, Probe, Task
+from grader.batch.driver import PAUSES_S, Driver, Probe, Task
 from grader.batch.engines import CPU, Engine
 from grader.batch.gradebook import Gradebook, Row
 from grader.batch.grades import attempt_of
@@ -45,6 +45,7 @@ class Session:
     rubric: Rubric
     console: Console
     problems: tuple[str, ...]  # that are asked for
+    pauses_s: Sequence[float] = PAUSES_S  # before another run of what failed by our fault
 
     def __post_init__(self) -> None:
         self.validity = Validity(self.rubric)
@@ -91,7 +92,7 @@ class Session:
         slots = engine.slots()
         with BatchProgress(self.console, len(tasks), len(slots)) as progress:
             shortest = next(iter(self.rubric.problems))
-            driver = Driver(self.book, engine, self.validity, progress, probes(), (shortest,), held)
+            driver = Driver(self.book, engine, self.validity, progress, probes(), (shortest,), held, self.pauses_s)
             with interrupts(driver, engine, progress):
                 found = driver.run(tasks)
         engine.close()

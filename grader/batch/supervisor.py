@@ -53,8 +53,6 @@ def main() -> None:
     os.dup2(2, 1)  # whatever prints, prints elsewhere
     job = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with, args=(sys.stdin,), daemon=True).start()
-    if job["cpus"]:
-        os.sched_setaffinity(0, job["cpus"])
     try:
         words.say(result=json.loads(_judged(job, words).model_dump_json(by_alias=True)))
     except Exception as error:  # the boundary: whatever it is, it is ours

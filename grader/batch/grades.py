@@ -40,7 +40,8 @@ def attempt_of(row: Row) -> Attempt:
 def _graded(book: Gradebook, row: Row, rubric: Rubric, deadlines: Deadlines, owners: set[str]) -> Graded:
     result = result_of(book, row, rubric)
     score = result.score if result else None
-    students = tuple(_score_of(student, row, score, deadlines) for student in row.students)
+    named = row.students or (Student(name=row.name),)  # so that what nobody is known for has points, too
+    students = tuple(_score_of(student, row, score, deadlines) for student in named)
     elsewhere = {place for place, owner in enumerate(attempt_of(row).owners) if row.students and owner not in owners}
     return Graded(
         result=result.model_copy(update={"students": students}) if result else None, submission=row.submission,

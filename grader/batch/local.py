@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,21 +22,25 @@ from pathlib import Path
 from typing import Any
 
 from grader.batch.engines import CPU, MOST_REPLY_BYTES, EngineError, Job, Slot, Told
-from grader.doctor import Machine, uses_gpu
+from grader.doctor import Gpu, Machine, uses_gpu
 from grader.judge.output import clean
 from grader.rubric import ROOT
 
 CORES_A_SLOT = 4
+MOST_USED_BYTES = 2 << 30  # of a GPU's memory, by its driver
 SUPERVISOR = (sys.executable, "-m", "grader.batch.supervisor")
 LAST_WORDS_BYTES = 2000
 
 
-def slots_of(machine: Machine, wanted: int | None = None) -> list[Slot]:
-    """One for each GPU, or `max(1, cores // 4)` groups of cores; or as many of either as are wanted."""
+def slots_of(machine: Machine, wanted: int | None = None, busy: Callable[[Gpu], str] = lambda gpu: "") -> list[Slot]:
+    """One for each GPU that is not busy, or `max(1, cores // 4)` groups of cores; or as many of either as are wanted.
+
+    On a machine with GPUs that are all busy there is none. `busy` says why a GPU cannot be used; empty if it can.
+    """
     host, cores = platform.node(), sorted(os.sched_getaffinity(0))
     if uses_gpu(machine):
-        gpus = machine.gpus[:wanted]
-        share = max(1, len(cores) // len(gpus))
+        gpus = [gpu for gpu in machine.gpus if not busy(gpu)][:wanted]
+        share = max(1, len(cores) // max(len(gpus), 1))
         return [
             Slot(f"{host}/{gpu.uuid}", gpu.name, gpu.uuid, tuple(cores[at * share : (at + 1) * share]))
             for at, gpu in enumerate(gpus)
@@ -45,6 +49,17 @@ def slots_of(machine: Machine, wanted: int | None = None) -> list[Slot]:
     share = len(cores) // count
     groups = [tuple(cores[at * share : (at + 1) * share]) for at in range(count)]
     return [Slot(f"{host}/cpu{group[0]}-{group[-1]}", CPU, None, group) for group in groups]
+
+
+def why_busy(gpu: Gpu) -> str:
+    """Why a GPU cannot be used: others compute on it, or hold its memory; empty if it can."""
+    from grader.sandbox.gpu import ManagedGpu
+
+    there = ManagedGpu(gpu.uuid)
+    if count := there.processes():
+        return f"{count} processes compute on it"
+    used = there.used_bytes()
+    return f"{used >> 30} GiB of its memory are in use" if used > MOST_USED_BYTES else ""
 
 
 @dataclass

@@ -96,7 +96,7 @@ class Session:
             with interrupts(driver, engine, progress):
                 found = driver.run(tasks)
         engine.close()
-        return Ended(driver.stopped, not found, tuple(driver.finished))
+        return Ended(driver.stopped, not found, tuple(sorted(driver.finished)))
 
 
 def kind_of(engine: Engine) -> str:

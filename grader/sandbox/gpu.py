@@ -53,6 +53,10 @@ class ManagedGpu:
         """Memory in use by all processes, and by the driver."""
         return int(self._ask(pynvml.nvmlDeviceGetMemoryInfo, self._handle).used)
 
+    def processes(self) -> int:
+        """How many processes compute on it."""
+        return len(self._ask(pynvml.nvmlDeviceGetComputeRunningProcesses, self._handle))
+
     def bandwidth(self) -> float:
         """Bytes a second that its memory can move at most, at two transfers a clock."""
         clock = self._ask(pynvml.nvmlDeviceGetMaxClockInfo, self._handle, pynvml.NVML_CLOCK_MEM)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
@@ -17,7 +18,7 @@ import typer
 
 from grader.closest import did_you_mean
 from grader.command import FAILED, OURS, PASSED, STOPPED, OnDevice, read_rubric, usage
-from grader.doctor import Machine, uses_gpu
+from grader.doctor import Gpu, Machine, uses_gpu
 from grader.judge.output import clean
 from grader.located import Mistake
 from grader.rubric import Rubric
@@ -250,16 +251,21 @@ class _Engine:
             print("There is no slot: no GPU that is free, and no core.", file=sys.stderr)
             raise typer.Exit(OURS)
 
-    @property
+    @cached_property
     def slots(self) -> list[Slot]:
-        from dataclasses import replace
-
-        from grader.batch.local import slots_of
+        """Those that can be used now; says which GPU cannot, and why."""
+        from grader.batch.local import slots_of, why_busy
 
         machine = Machine.here()
+
+        def busy(gpu: Gpu) -> str:
+            if why := why_busy(gpu):
+                print(f"{gpu.name} {gpu.uuid} is not used: {why}.", file=sys.stderr)
+            return why
+
         if self.device == "cuda" and not uses_gpu(machine):
             usage("there is no GPU here that torch can use: `python -m grader doctor` says why")
-        return slots_of(replace(machine, gpus=()) if self.device == "cpu" else machine, self.wanted)
+        return slots_of(replace(machine, gpus=()) if self.device == "cpu" else machine, self.wanted, busy)
 
     @property
     def kind(self) -> str:

@@ -31,7 +31,7 @@ from grader.batch.local import Local, slots_of
 from grader.batch.lock import Locked, locked
 from grader.batch.results import result_of
 from grader.batch.session import Ended, Session, probes
-from grader.doctor import Machine
+from grader.doctor import Gpu, Machine
 from grader.judge.verdict import Verdict
 from grader.rubric import Rubric
 
@@ -375,6 +375,15 @@ def test_slots_are_groups_of_cores_that_do_not_overlap():
     cores = sorted(os.sched_getaffinity(0))
     groups = [slot.cpus for slot in slots_of(Machine.here(), len(cores)) if slot.kind == "cpu"]
     assert not groups or sorted(core for group in groups for core in group) == cores
+
+
+def test_a_busy_gpu_is_no_slot(monkeypatch):
+    monkeypatch.setattr("grader.batch.local.uses_gpu", lambda machine: True)
+    gpus = tuple(Gpu("NVIDIA H200", (9, 0), 227 << 10, 1 << 37, uuid) for uuid in ("GPU-a", "GPU-b"))
+    machine = replace(Machine.here(), gpus=gpus)
+    found = slots_of(machine, busy=lambda gpu: "3 processes compute on it" if gpu.uuid == "GPU-a" else "")
+    assert [(slot.gpu, slot.kind) for slot in found] == [("GPU-b", "NVIDIA H200")]
+    assert slots_of(machine, busy=lambda gpu: "busy") == []
 
 
 # Interruptions

@@ -44,7 +44,7 @@ def tree_of(contents: Contents, known: Collection[str]) -> Tree | None:
             ignored[path] = OUTSIDE
     _refuse_link(path for path in contents.links if path in {str(inside / name) for name in known})
     notes = [*contents.notes, *_clashes(files, known)]
-    return Tree(folder, files, ignored, proposals(files, ignored, known), tuple(notes))
+    return Tree("" if folder == "." else folder, files, ignored, proposals(files, ignored, known), tuple(notes))
 
 
 def _refuse_link(modules: Iterable[str]) -> None:

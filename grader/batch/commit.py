@@ -74,8 +74,8 @@ def _wanted(history: Path) -> Iterator[str]:
 def _committer_date(repository: Path) -> datetime | None:
     """Parsed by us: git would format it as its configuration says."""
     head = _git(repository, "rev-parse", "--verify", "--end-of-options", "HEAD").decode("ascii", "replace").strip()
-    header = _git(repository, "cat-file", "commit", head).partition(b"\n\n")[0] if head else b""
-    match = COMMITTER.search(header)
+    commit = _git(repository, "cat-file", "commit", head) if head else b""
+    match = COMMITTER.search(commit)  # the first one, and so the header's
     return datetime.fromtimestamp(int(match[1]), UTC) if match else None
 
 

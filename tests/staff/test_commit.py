@@ -109,6 +109,11 @@ def test_what_leads_elsewhere_is_not_followed(repository, tmp_path, part, how):
     assert committed_at(repository) is None
 
 
+def test_a_link_among_the_references_costs_nothing(repository, tmp_path):
+    (repository / ".git" / "refs" / "heads" / "other").symlink_to(tmp_path / "nothing")
+    assert committed_at(repository) == AT
+
+
 def test_objects_that_lie_elsewhere_are_not_read(repository, tmp_path):
     (repository / ".git" / "objects").rename(tmp_path / "elsewhere")
     (repository / ".git" / "objects" / "info").mkdir(parents=True)

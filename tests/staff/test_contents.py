@@ -231,6 +231,11 @@ def test_a_name_that_is_file_and_folder_is_rejected(at):
         read(zipped(at / "it.zip", ("gelu.py", GELU), ("gelu.py/x.py", GELU)))
 
 
+def changed(content: bytes, place: int = 1_000) -> bytes:
+    """The same with another byte at a place."""
+    return content[:place] + bytes([content[place] ^ 0xFF]) + content[place:][1:]
+
+
 NO_ARCHIVES = {
     "nothing": (b"", "is empty"),
     "rar": (b"Rar!\x1a\x07\x00rest", "a RAR archive: ask for a zip"),
@@ -240,7 +245,8 @@ NO_ARCHIVES = {
     "cut off zip": (b"PK\x03\x04 and no more", "no whole archive"),
     "gzip of no tar": (gzip.compress(b"no tar" * 1000), "no whole archive"),
     "cut off gzip": (gzip.compress(random.Random(0).randbytes(20_000))[:9_000], "no whole archive"),
-    "changed bz2": (bz2.compress(b"a tar?" * 1000)[:20] + b"changed" * 20, "no whole archive"),
+    "changed bz2": (changed(bz2.compress(random.Random(0).randbytes(2_000))), "no whole archive"),
+    "changed gzip": (changed(gzip.compress(bytes(2_000), mtime=0), -8), "no whole archive"),
     "text": (b"just some text", "no whole archive"),
 }
 

@@ -191,6 +191,7 @@ def test_a_file_in_an_export_is_written_up_to_the_limit_of_a_submission(tmp_path
     (tmp_path / "class.zip").write_bytes(packed({"ada.zip": big, "eve.zip": small}))
     for module in ("contents", "unpack"):
         monkeypatch.setattr(f"grader.batch.{module}.MOST_IN_BYTES", 1000)
+    monkeypatch.setattr("grader.batch.unpack.MOST_OUT_BYTES", 3000)
     found = {one.entry.name: one for one in take_in(tmp_path / "class.zip", KNOWN).submissions}
     assert (found["ada.zip"].code, found["eve.zip"].status) == (Code.TOO_BIG, Status.OK)
 

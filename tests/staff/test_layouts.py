@@ -173,10 +173,11 @@ def test_anonymous_ids_that_differ_by_case_are_two_submissions(tmp_path):
 
 
 def test_of_two_attachments_with_one_name_the_last_has_it_and_the_other_is_kept_beside(tmp_path):
-    made(tmp_path, "ada_7_100_gelu.py", "ada_7_99_gelu.py")
+    made(tmp_path, "ada_7_100_gelu.py", "ada_7_101_gelu.py", "ada_7_99_gelu.py")
     [entry] = read_export(tmp_path).entries
     assert {name: path.name for name, path in entry.place.items()} == {
-        "gelu.py": "ada_7_100_gelu.py", "ada_7_99_gelu.py": "ada_7_99_gelu.py",
+        "gelu.py": "ada_7_101_gelu.py",
+        "ada_7_100_gelu.py": "ada_7_100_gelu.py", "ada_7_99_gelu.py": "ada_7_99_gelu.py",
     }  # fmt: skip
 
 

@@ -105,6 +105,9 @@ def test_notes_and_who_is_missing_are_at_the_end(report):
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_no_line_is_too_long_and_none_holds_a_control_character(report, encoding):
     said = seen(report, encoding=encoding)
+    rows = said[said.index("when (UTC)") :].splitlines()[2:]
+    assert [row.strip("| ").split()[0] for row in rows[:5]] == [f"gradescope-{n}" for n in (104, 103, 101, 102, 105)]
+    assert not rows[5].strip(" +-|")  # a long name goes on in no other line
     assert max(map(cell_len, said.splitlines())) <= 80
     assert {unicodedata.category(letter) for letter in said if letter != "\n"}.isdisjoint({"Cc", "Cf", "Cs"})
 

@@ -111,7 +111,7 @@ def _columns(header: Sequence[Cell], column: int) -> Columns:
     if "Section" not in names:
         _refuse_header()
     first = names.index("Section") + 1
-    titles = {index: match for index, name in enumerate(names) if index >= first and (match := TITLE.fullmatch(name))}
+    titles = {index: match for index, name in enumerate(names) if (match := TITLE.fullmatch(name))}
     places = [index for index, match in titles.items() if int(match["id"]) == column]
     if not places:
         known = ", ".join(f"{match['id']} ({clean(match['title'], 60)})" for match in titles.values())

@@ -189,12 +189,19 @@ def test_who_has_no_grade_keeps_what_is_there():
     ]  # fmt: skip
 
 
+def test_names_are_told_as_they_are_read():
+    found = filled(export=EXPORT.replace('"Turing, Alan"', '"O\'Brien, ""Al"""').replace("N/A", ""))
+    assert 'O\'Brien, "Al" (ID 1004)' in found.without_grade
+
+
 def test_an_attempt_that_does_not_count_gives_no_grade():
-    rows = [
-        graded(None, student("3", sid="3031"), submission="a", counts=False),
-        graded(None, student("4", sid="3033"), student("5", sid="3031"), submission="b", elsewhere=frozenset({1})),
-    ]
-    found = fill(EXPORT.encode(), OURS, rows, Decimal(10))
+    old = graded(None, student("3", sid="3031"), submission="a", counts=False)
+    assert fill(EXPORT.encode(), OURS, [old], Decimal(10)).content == EXPORT.encode()
+
+
+def test_a_member_of_a_group_whom_another_attempt_gives_the_grade_has_none_of_this_one():
+    both = graded(None, student("4", sid="3033"), student("5", sid="3031"), submission="b", elsewhere=frozenset({1}))
+    found = fill(EXPORT.encode(), OURS, [both], Decimal(10))
     assert Import.of(found.content).grades == {1001: "7.50", 1002: "EX", 1003: "4.00", 1004: "N/A", 1099: ""}
 
 
@@ -206,6 +213,8 @@ def test_an_attempt_that_does_not_count_gives_no_grade():
 ])  # fmt: skip
 def test_a_student_is_found_by_sis_id_or_login(who):
     assert Import.of(filled(student(**who)).content).grades[1003] == "8.25"
+    shouted = EXPORT.replace(",emmy,", ",EMMY,")
+    assert Import.of(filled(student(**who), export=shouted).content).grades[1003] == "8.25"
 
 
 def test_a_canvas_id_is_one_only_in_a_submission_from_canvas():
@@ -247,8 +256,9 @@ def test_first_and_last_names_in_columns_of_their_own_are_read_too():
         "    Points Possible,", "    Points Possible,,"
     )
     export = re.sub(r'^"(\w+), (\w+)"', r"\1,\2", export, flags=re.MULTILINE).replace('"Gauß, Carl"', "Gauß,Carl")
-    found = filled(student(sid="3033"), export=export)
-    assert b"Noether,Emmy,1003,3033,emmy,LEC 1,,8.25," in found.content
+    for mark in ("", "\ufeff"):
+        found = filled(student(sid="3033"), export=mark + export)
+        assert b"Noether,Emmy,1003,3033,emmy,LEC 1,,8.25," in found.content
 
 
 # What is refused

@@ -84,6 +84,7 @@ def test_a_module_that_is_not_written_is_told_in_one_block():
             for name in RUBRIC.points if name.startswith("gelu.")]  # fmt: skip
     said = words(feedback_html(a_result(checks=todo), RUBRIC))
     assert said.count("not written yet") == 1
+    assert said.count("Tanh form are right.") == 1  # in the table
     assert "0.00 of 5.00 points, 0 of 16 passed; handout: GeLU" in said
 
 

@@ -43,7 +43,7 @@ MARKED = {
 
 def to_students(result: Result, *students: StudentScore) -> list[str]:
     """All that a student can get of a result."""
-    outputs = [for_students(result, RUBRIC).model_dump_json(), strict_json(results_json(result, RUBRIC))]
+    outputs = [for_students(result, RUBRIC, *students[:1]).model_dump_json(), strict_json(results_json(result, RUBRIC))]
     return outputs + [page for _, page in feedback_pages(graded(result, *students), RUBRIC)]
 
 

@@ -87,6 +87,7 @@ def test_files_of_an_earlier_report_are_removed_and_nothing_else(tmp_path):
     write_reports(a_class(), RUBRIC, tmp_path, CanvasExport(WORTH_85, 98765))
     for name in ("notes.txt", "feedback/notes.html", "gradescope/99.json"):
         (tmp_path / name).write_text("by hand")
+    (tmp_path / "canvas.csv").unlink()  # by hand, too
     write_reports(a_class()[:1], RUBRIC, tmp_path)
     assert files(tmp_path) == {
         LIST, "grades.csv", "results.json", "summary.txt", "gradescope-publish.zip", "feedback/gradescope-1.html",

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -87,23 +88,33 @@ class _Copy2D(ctypes.Structure):
 HOST, DEVICE = 1, 2  # CUmemorytype
 
 
-def copy_out(copy: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
-    """Let a matrix come to host memory, and do not wait for it: the tensor that will be equal to it.
+@dataclass(frozen=True)
+class Fetch:
+    """A copy of a matrix to host memory, prepared so that starting it takes microseconds."""
 
-    `copy`: contiguous, with room for the matrix. Where the rows of a matrix on the device, or its columns, lie in one
-    piece each, the copy engine brings them. PyTorch would let a kernel gather those with gaps between them, which waits
-    for the kernels of other processes and takes longer.
+    seen: torch.Tensor  # equal to the matrix once the copy is done
+    start: Callable[[], object]  # waits for nothing on a GPU
+
+
+def fetch(copy: torch.Tensor, matrix: torch.Tensor) -> Fetch:
+    """Prepare to bring a matrix to `copy`, which is contiguous and has room for it.
+
+    Where the rows of a matrix on the device, or its columns, lie in one piece each, the copy engine brings them.
+    PyTorch would let a kernel gather those with gaps between them, which waits for the kernels of other processes.
     """
     rows, columns = matrix.shape
     across, down = matrix.stride()
+    place = copy.view(-1)[: matrix.numel()]
     if matrix.is_cuda and down == 1 and across >= columns:
-        return _copy_2d(copy.view(-1)[: matrix.numel()].view(rows, columns), matrix, across)
+        return _fetch_2d(place.view(rows, columns), matrix, across)
     if matrix.is_cuda and across == 1 and down >= rows:
-        return _copy_2d(copy.view(-1)[: matrix.numel()].view(columns, rows), matrix, down).t()
-    return copy.view(-1)[: matrix.numel()].view(rows, columns).copy_(matrix, non_blocking=True)
+        turned = _fetch_2d(place.view(columns, rows), matrix, down)
+        return Fetch(turned.seen.t(), turned.start)
+    seen = place.view(rows, columns)
+    return Fetch(seen, lambda: seen.copy_(matrix, non_blocking=True))
 
 
-def _copy_2d(copy: torch.Tensor, matrix: torch.Tensor, pitch: int) -> torch.Tensor:
+def _fetch_2d(copy: torch.Tensor, matrix: torch.Tensor, pitch: int) -> Fetch:
     """Pieces of the length of the copy's rows, so many elements apart in device memory."""
     height, width = copy.shape
     each = matrix.element_size()
@@ -112,8 +123,7 @@ def _copy_2d(copy: torch.Tensor, matrix: torch.Tensor, pitch: int) -> torch.Tens
         dstMemoryType=HOST, dstHost=copy.data_ptr(), dstPitch=width * each, WidthInBytes=width * each, Height=height,
     )  # fmt: skip
     stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-    blocks.call("cuMemcpy2DAsync_v2", ctypes.byref(what), stream)
-    return copy
+    return Fetch(copy, partial(blocks.call, "cuMemcpy2DAsync_v2", ctypes.byref(what), stream))
 
 
 class TheirBlocks:

@@ -27,6 +27,7 @@ from grader.sandbox.processes import descendants, is_stopped
 BASELINES = Path(__file__).resolve().parent / "baselines"
 PATIENCE_S = 5.0  # for all processes to stop
 LOOK_EVERY_S = 0.0001
+AWAKE_S = 1.0  # in which the judge's core waits for a reply, and does nothing else
 
 
 @dataclass
@@ -72,7 +73,11 @@ class Player:
         return self.last
 
     def wait(self) -> float:
-        """Until it says that the answers are there: when that was, by the clock. Raises `Outcome`."""
+        """Until it says that the answers are there: when that was, by the clock. Raises `Outcome`.
+
+        Whoever sleeps meanwhile is woken up the later, the longer it has slept: some microseconds a call.
+        """
+        self.child.attend(AWAKE_S)
         reply, _ = self.child.hear(0, self._until, self.limit_s)
         arrived = time.perf_counter()  # all of the message, which is as short for many calls as for few
         if isinstance(reply, replies.Done):

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 
 from grader.clock.line import Sample
-from grader.clock.memory import Block, copy_out
+from grader.clock.memory import Block, fetch
 from grader.clock.players import Player, freeze, release
 from grader.clock.works import Work
 from grader.judge.tolerance import Tolerance
@@ -114,16 +114,18 @@ class Stopwatch:
         finally:
             release(stopped)
         answers = player.call(order, self.work)
-        looks = [
-            (self.copies[one.output][number], self._look(one, answers[one.call][one.output], heads[one.call]))
+        fetches = [
+            fetch(self.copies[one.output][number], self._look(one, answers[one.call][one.output], heads[one.call]))
             for number, one in enumerate(slices)
         ]
         arrived = player.wait()
-        seen = [copy_out(copy, matrix) for copy, matrix in looks]
+        for one in fetches:
+            one.start()
         torch.cuda.synchronize()
         second_s = time.perf_counter() - arrived
         if checked:
-            self._compare(order, heads, list(zip(slices, seen, strict=True)), answers, player.function)
+            looks = [(one, fetched.seen) for one, fetched in zip(slices, fetches, strict=True)]
+            self._compare(order, heads, looks, answers, player.function)
         return Sample(calls, arrived - start, second_s, start - began)
 
     def _look(self, one: Slice, answer: torch.Tensor, head: int) -> torch.Tensor:

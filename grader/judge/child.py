@@ -142,6 +142,17 @@ class RunnerChild:
         """End the child, whose time is over: the verdict, to be raised."""
         return self._fail(self._overdue(of_s))
 
+    def attend(self, seconds: float) -> None:
+        """Look for the child's next words without sleeping, for so long. Raises as `request` does."""
+        until = time.monotonic() + seconds
+        try:
+            while not self._peek(0) and time.monotonic() < until:
+                pass
+            return
+        except protocol.Closed as error:
+            outcome = self._outcome_of(error, seconds)
+        raise outcome
+
     def _refuse_early_words(self) -> None:
         if self._peek(0):
             raise protocol.Malformed("a reply to a request that was not made yet")

@@ -42,6 +42,7 @@ class Tally:
     students: int = 0
     finals: list[Decimal] = field(default_factory=list)
     attention: list[tuple[int, str, str]] = field(default_factory=list)  # rank, submission, why
+    ungraded: list[str] = field(default_factory=list)  # submissions that count and have no result yet
     missing: list[str] = field(default_factory=list)  # submissions with a student who has no grade
     unowned: list[str] = field(default_factory=list)  # submissions of nobody known
     skipped: dict[str, Counter[str]] = field(
@@ -56,8 +57,8 @@ class Tally:
 
     @property
     def whole(self) -> bool:
-        """Whether every attempt has a result that stands, or waits for nothing but a decision."""
-        return all(rank == UNDECIDED for rank, *_ in self.attention)
+        """Whether every attempt that counts has a result, and none waits for more than a decision."""
+        return not self.ungraded and all(rank == UNDECIDED for rank, *_ in self.attention)
 
     def add(self, graded: Graded) -> None:
         """Count one attempt. Of those that give nobody a grade only what needs a person is kept."""
@@ -76,11 +77,14 @@ class Tally:
             self.missing.append(graded.submission)
         if graded.result:
             self._add_result(graded, graded.result)
+        else:
+            self.ungraded.append(graded.submission)
 
     def _add_result(self, graded: Graded, result: Result) -> None:
         status = result.submission.intake.status if result.submission.intake else "ok"
         if status == "ok":
-            self.trees[result.submission.tree_sha256].add(graded.submission)
+            if any(check.verdict is Verdict.PASS for check in result.checks):  # stubs are alike
+                self.trees[result.submission.tree_sha256].add(graded.submission)
             self._add_checks(graded.submission, result.checks)
         if status != "no_submission" and result.submission.submitted_at is None:
             self.undated.append(graded.submission)
@@ -131,7 +135,8 @@ def show_tally(tally: Tally, rubric: Rubric, console: Console) -> None:
     twins = [sorted(submissions) for submissions in tally.trees.values() if len(submissions) > 1]
     for submissions in twins:
         _show_list("The same files", submissions, console)
-    _show_list("Lateness unknown, no penalty", tally.undated, console)
+    if rubric.public.late.due:
+        _show_list("Lateness unknown, no penalty", tally.undated, console)
     _show_list("Late by a commit's date, which the student could set", tally.claimed, console, "yellow")
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import typer
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from grader.batch.gradebook import Gradebook, Row
     from grader.batch.local import Local
     from grader.batch.session import Ended, Session
+    from grader.reports.canvas import Filled
 
 Grades = Annotated[Path, typer.Argument(metavar="GRADES", help="folder of the gradebook, as given to batch --out")]
 Only = Annotated[
@@ -72,7 +74,13 @@ def batch(
         typer.Option(metavar="FILE", help="CSV that says whose a file or folder is: name, and sid or email"),
     ] = None,
     times: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="CSV of times: id, sid or email, and submitted_at with a zone")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="CSV of times (id, sid or email; submitted_at), or Moodle's grading worksheet"
+        ),
+    ] = None,
+    zone: Annotated[
+        str | None, typer.Option(metavar="NAME", help="of times in --times that have none: Europe/Berlin, UTC")
     ] = None,
     extensions: Extensions = None,
     all_attempts: Annotated[
@@ -101,7 +109,7 @@ def batch(
     with _told():
         course = Course(
             read_roster(roster) if roster else None, read_names(names) if names else {},
-            read_times(times) if times else NO_TIMES,
+            read_times(times, _zone(zone)) if times else NO_TIMES,
         )  # fmt: skip
         extended = read_extensions(extensions) if extensions else None
         known = [f"{problem}.py" for problem in rubric.problems]
@@ -227,10 +235,25 @@ def report(
         except ExportRefused as error:
             usage(str(error))
     show_tally(written.tally, rubric, console)
+    for sentence in written.without_grade:
+        console.print(f"Nothing for Gradescope: {clean(sentence)}", soft_wrap=True)
+    if written.canvas:
+        _show_canvas(written.canvas, console)
     for note in book.notes()[-5:]:
         console.print(f"note: {clean(note)}", soft_wrap=True)
     console.print(f"Written to {folder}.")
     raise typer.Exit(PASSED if written.tally.whole else FAILED)
+
+
+def _show_canvas(filled: Filled, console: Console) -> None:
+    """What of a Canvas export did not go as one may think."""
+    console.print(f"Canvas: {filled.written} cells written, {filled.unchanged} were right already.")
+    for name, found in (
+        ("another grade stood there", filled.changed), ("a grade without a row", filled.without_row),
+        ("a row without a grade", filled.without_grade), ("left alone", filled.left_alone), ("unclear", filled.unclear),
+    ):  # fmt: skip
+        for one in found:
+            console.print(f"  {name}: {clean(one)}", soft_wrap=True)
 
 
 @dataclass(frozen=True)
@@ -321,6 +344,13 @@ def _opened(grades: Path) -> Gradebook:
     return Gradebook.open(grades)
 
 
+def _zone(name: str | None) -> ZoneInfo | None:
+    try:
+        return ZoneInfo(name) if name else None
+    except (ZoneInfoNotFoundError, ValueError):
+        usage(f"there is no zone `{clean(str(name), 40)}`: Europe/Berlin is one, and UTC")
+
+
 def _problems(rubric: Rubric, only: Sequence[str] | None) -> tuple[str, ...]:
     """The problems that are asked for, in the rubric's order."""
     for name in only or ():
@@ -347,7 +377,7 @@ def _finish(session: Session, ended: Ended, grades: Path) -> NoReturn:
     for one in graded(session.book, session.rubric):
         tally.add(one)
     show_tally(tally, session.rubric, session.console)
-    left = tally.missing
+    left = tally.ungraded
     if ended.without_slots:
         session.console.print(f"No slot is left: {len(left)} wait. Mend it, and run the same command again.")
         raise typer.Exit(OURS)
@@ -357,4 +387,4 @@ def _finish(session: Session, ended: Ended, grades: Path) -> NoReturn:
     session.console.print(
         f"`report {grades}` writes grades and feedback, `review {grades}` shows what waits for a person."
     )
-    raise typer.Exit(PASSED if tally.whole and not left else FAILED)
+    raise typer.Exit(PASSED if tally.whole else FAILED)

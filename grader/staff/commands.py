@@ -40,6 +40,9 @@ def release(
     as_zip: Annotated[
         bool, typer.Option("--zip", help="write one reproducible .zip, which DEST names, instead")
     ] = False,
+    gradescope: Annotated[
+        bool, typer.Option("--gradescope", help="write a .zip that is an autograder: public checks, as feedback")
+    ] = False,
 ) -> None:
     """Staff: write the student repository, scanned for what is staff's.
 
@@ -51,8 +54,10 @@ def release(
     from grader.release.secrets import Secrets
     from grader.release.write import occupied, write_folder, write_zip
 
-    if obstacle := occupied(dest, as_zip):
+    if obstacle := occupied(dest, as_zip or gradescope):
         usage(obstacle)
+    if gradescope:
+        _write_preview(dest)
     try:
         plan = Plan.of(ROOT)
         findings = scan(plan, Secrets.of(ROOT), ROOT)
@@ -73,4 +78,20 @@ def release(
     else:
         write_folder(dest, plan, date_of(ROOT), told=lambda sentence: print(sentence, file=sys.stderr))
     print(f"{dest}: {len(plan.files)} files, without {', '.join(f'{folder}/' for folder in STAFF)}.")
+    raise typer.Exit(PASSED)
+
+
+def _write_preview(dest: Path) -> None:
+    """Write Gradescope's autograder of public checks; ends the command."""
+    from grader.files import write_whole
+    from grader.release.plan import Unplanned
+    from grader.reports.gradescope_zips import preview_zip
+
+    try:
+        content = preview_zip(ROOT, read_rubric())
+    except Unplanned as error:
+        print(f"Nothing is written: {error}.", file=sys.stderr)
+        raise typer.Exit(FAILED) from None
+    write_whole(dest, content)
+    print(f"{dest}: an autograder for Gradescope. It runs the public checks, and holds nothing that students lack.")
     raise typer.Exit(PASSED)

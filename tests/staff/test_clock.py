@@ -354,6 +354,8 @@ class InThisProcess:
     def hear(self, limit: int, deadline: float, of_s: float) -> tuple[Any, bytearray]:
         return parse({"number": 1, **self.said.pop(0)}), bytearray()
 
+    def attend(self, seconds: float) -> None: ...
+
     def malformed(self, what: str) -> Outcome:
         return Outcome(Verdict.CRASH, f"the process that runs your code sent {what}")
 

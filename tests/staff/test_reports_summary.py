@@ -10,20 +10,26 @@ from grader.judge.verdict import Verdict
 from grader.reports.graded import Graded
 from grader.reports.summary import Tally, histogram, show_tally
 from grader.result import IntakeInfo
+from grader.rubric import LatePolicy, Rubric
 from grader.terminal import make_console
 from tests.staff.reported import OPEN, RUBRIC, a_check, a_result, a_student, graded
 
 TODO = dict.fromkeys(RUBRIC.problems, Verdict.TODO)
 
 
-def summary(*attempts: Graded, encoding: str = "utf-8") -> str:
+def with_a_date() -> Rubric:
+    late = LatePolicy(due="2026-10-02T23:00:00Z", per_day=10)
+    return Rubric(RUBRIC.public.model_copy(update={"late": late}), RUBRIC.hidden, RUBRIC.sha256)
+
+
+def summary(*attempts: Graded, encoding: str = "utf-8", rubric: Rubric = RUBRIC) -> str:
     tally = Tally()
     for attempt in attempts:
         tally.add(attempt)
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding, newline="\n")
     console = make_console(stream)
     console.width = 80
-    show_tally(tally, RUBRIC, console)
+    show_tally(tally, rubric, console)
     stream.flush()
     return stream.buffer.getvalue().decode(encoding)
 
@@ -48,8 +54,8 @@ def test_our_faults_and_open_reviews_come_before_what_was_rejected_and_suspiciou
         named("d-broken", verdicts={"gelu.sizes": Verdict.GRADER_ERROR}, student=a_student(final=None)),
     )
     said = [
-        "4 times a person has to look:", "c-review open review: softmax.columns",
-        "d-broken the grader itself failed: gelu.sizes", "b-rejected rejected: a RAR archive; ask for a zip",
+        "4 times a person has to look:", "d-broken the grader itself failed: gelu.sizes",
+        "c-review open review: softmax.columns", "b-rejected rejected: a RAR archive; ask for a zip",
         "a-suspicious two students in one", "No grade yet (2): c-review, d-broken.",
     ]  # fmt: skip
     places = [one_line(text).index(sentence) for sentence in said]
@@ -127,7 +133,7 @@ def test_unknown_lateness_and_a_penalty_by_a_date_that_a_student_could_set_are_t
     claimed = {"submitted_at_source": "commit (claimed)"}
     text = one_line(summary(
         named("a", info={"submitted_at": None, "submitted_at_source": None}),
-        named("b", info=claimed, student=a_student(late="2")), named("c", info=claimed),
+        named("b", info=claimed, student=a_student(late="2")), named("c", info=claimed), rubric=with_a_date(),
     ))  # fmt: skip
     assert "Lateness unknown, no penalty (1): a." in text
     assert "Late by a commit's date, which the student could set (1): b." in text
@@ -137,7 +143,7 @@ def test_unknown_lateness_and_a_penalty_by_a_date_that_a_student_could_set_are_t
 def test_nothing_is_wider_than_80_columns_and_text_is_no_markup(encoding):
     attempts = [named(f"gradescope-{1000 + place}", verdicts=failing("softmax"), info={"submitted_at": None},
                       attention="[bold]x[/bold] \x1b[31m" + "word " * 60) for place in range(40)]  # fmt: skip
-    text = summary(*attempts, encoding=encoding)
+    text = summary(*attempts, encoding=encoding, rubric=with_a_date())
     assert max(map(len, text.splitlines())) <= 80
     assert "[bold]x[/bold]" in text
     assert "\x1b" not in text
@@ -150,3 +156,20 @@ def test_a_tally_keeps_no_results():
     tally.add(named("a"))
     assert "CheckResult" not in repr(tally)
     show_tally(tally, RUBRIC, Console(file=io.StringIO(), width=80))
+
+
+def test_without_a_date_nobody_wonders_about_lateness():
+    assert "Lateness unknown" not in summary(named("a", info={"submitted_at": None}))
+
+
+def test_what_counts_and_has_no_result_or_only_a_reason_to_look_is_not_whole():
+    def whole(*attempts: Graded) -> bool:
+        tally = Tally()
+        for attempt in attempts:
+            tally.add(attempt)
+        return tally.whole
+
+    review = named("c", checks=[a_check("softmax.columns", review=OPEN)], student=a_student(final=None))
+    assert whole(named("a"), review)
+    assert not whole(named("a"), named("b", attention="a RAR archive"))
+    assert not whole(graded(None))

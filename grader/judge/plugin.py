@@ -298,6 +298,17 @@ def pytest_runtest_makereport(
     return report
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable(report: pytest.TestReport) -> Generator[None, object, object]:
+    """A report that travels, from a worker of pytest-xdist, say, goes without the case: only `run_checks` reads it."""
+    case = report.__dict__.pop("grader_case", None)
+    try:
+        return (yield)
+    finally:
+        if case is not None:
+            report.grader_case = case  # type: ignore[attr-defined]
+
+
 @pytest.fixture
 def clock(request: pytest.FixtureRequest) -> Clock:
     """The judge's clock, for one function on a GPU: `clock.time(work)`."""

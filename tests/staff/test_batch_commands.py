@@ -1,0 +1,253 @@
+"""`batch`, `regrade`, `review` and `report` as staff type them, on submissions that are really graded."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+
+from grader.batch.gradebook import Gradebook
+from grader.batch.grades import graded
+from grader.judge.verdict import Verdict
+from grader.rubric import Rubric
+from grader.sandbox.obstacles import why_not_confined
+
+from .conftest import ROOT, STAFF
+
+pytestmark = pytest.mark.skipif(why_not_confined() is not None, reason="submissions cannot be confined here")
+
+CORPUS = STAFF / "submissions"
+LIMIT_S = 600
+ROSTER = """sid,email,name
+0123,ada@example.edu,"=Example, Ada"
+7,no@example.edu,No
+8,,Zoë
+"""
+BORROWED = "import torch\n\n\ndef gelu(x):\n    return torch.nn.functional.gelu(x, approximate='tanh')\n"
+ON_CPU = ("--device", "cpu")
+
+
+def run(*arguments: object, code: int) -> str:
+    """A command of the grader's: what it prints, if it ends with this code."""
+    found = subprocess.run(
+        [sys.executable, "-m", "grader", *map(str, arguments)], cwd=ROOT, stdin=subprocess.DEVNULL, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT_S, env=os.environ | {"COLUMNS": "200"},
+    )  # fmt: skip
+    assert found.returncode == code, found.stdout
+    return found.stdout
+
+
+def verdicts(grades: Path) -> dict[str, dict[str, Verdict]]:
+    """By submission and check."""
+    book = Gradebook.open(grades)
+    found = {
+        one.submission: {check.id: check.verdict for check in one.result.checks}
+        for one in graded(book, Rubric.read())
+        if one.result
+    }
+    book.close()
+    return found
+
+
+@pytest.fixture(scope="module")
+def handed_in(tmp_path_factory) -> Path:
+    """A plain folder: one that is right, a stub, and a link."""
+    folder = tmp_path_factory.mktemp("handed in")
+    for name, source in (("ada", ROOT / "solutions"), ("No", ROOT / "assignment")):
+        (folder / name / "assignment").mkdir(parents=True)
+        shutil.copy(source / "gelu.py", folder / name / "assignment")
+    (folder / "mal").symlink_to("/etc")
+    (folder / "roster.csv").write_text(
+        'sid,email,name\n0123,ada@example.edu,"=Example, Ada"\n7,no@example.edu,No\n8,,Zoë\n'
+    )
+    (folder / "names.csv").write_text("name,sid\nada,0123\nNo,7\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def grades(handed_in, tmp_path_factory) -> tuple[Path, str]:
+    """The gradebook after a batch, and what that printed."""
+    place = tmp_path_factory.mktemp("out") / "grades"
+    return place, run(*batch(handed_in, place), code=1)
+
+
+def batch(folder: Path, place: Path, *more: object) -> list[object]:
+    people = ("--roster", folder / "roster.csv", "--names", folder / "names.csv")
+    return ["batch", folder, "--out", place, "--only", "gelu", *ON_CPU, *people, *more]
+
+
+def test_a_batch_grades_everybody_and_says_who_needs_a_person(grades):
+    place, said = grades
+    found = verdicts(place)
+    ada, no = (next(found[name] for name in found if who in name) for who in ("ada", "plain-no"))
+    assert {verdict for check, verdict in ada.items() if "speed" not in check} <= {Verdict.PASS, Verdict.SKIPPED}
+    assert set(no.values()) <= {Verdict.TODO, Verdict.SKIPPED}
+    assert "mal is a link" in said
+    assert "SKIPPED" in said
+
+
+def test_a_second_batch_runs_nothing(grades, handed_in):
+    said = run(*batch(handed_in, grades[0]), code=1)
+    assert "2 of them are graded already, and have not changed." in said
+
+
+def test_a_report_has_a_row_for_each_student_of_the_roster(grades, tmp_path):
+    run("report", grades[0], "--out", tmp_path / "report", code=1)
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "report" / "grades.csv").read_text())))
+    by_sid = {row["sid"]: row for row in rows}
+    assert by_sid["0123"]["name"] == "'=Example, Ada"
+    assert by_sid["7"]["name"] == "No"
+    assert (by_sid["8"]["status"], by_sid["8"]["final"]) == ("no_submission", "0.00")
+    assert float(by_sid["0123"]["gelu"]) > 0 == float(by_sid["7"]["gelu"])
+    pages = {path.name for path in (tmp_path / "report" / "feedback").iterdir()}
+    assert len(pages) == 4
+    json.loads((tmp_path / "report" / "results.json").read_text())
+
+
+def test_a_regrade_counts_only_once_it_is_taken(grades):
+    place, _ = grades
+    name = next(name for name in verdicts(place) if "ada" in name)
+    said = run("regrade", place, name, "--only", "gelu", *ON_CPU, code=0)
+    assert "0 of 1 submissions change" in said
+    assert "The old results count." in said
+    assert "new results count" in run("regrade", place, name, "--take", code=0)
+    assert "no results of a regrade" in run("regrade", place, name, "--take", code=2)
+
+
+def test_a_review_is_shown_with_its_evidence_and_decided(tmp_path):
+    folder = tmp_path / "handed in"
+    (folder / "eve").mkdir(parents=True)
+    (folder / "eve" / "gelu.py").write_text(
+        "import torch\n\n\ndef gelu(x):\n    return torch.nn.functional.gelu(x, approximate='tanh')\n"
+    )
+    place = tmp_path / "grades"
+    run("batch", folder, "--out", place, "--only", "gelu", *ON_CPU, code=0)
+    (name,) = verdicts(place)
+    said = run("review", place, code=1)
+    assert "gelu" in said.partition(name)[2]
+    assert str(place / "trees") in said
+    assert "takes a --reason" in run("review", place, name, "gelu", "reject", code=2)
+    assert f"there is no submission `{name}x`; did you mean" in run("review", place, f"{name}x", code=2)
+    assert "reject: gelu.sizes" in run("review", place, name, "gelu", "reject", "--reason", "calls torch", code=0)
+    assert "Nothing waits" in run("review", place, code=0)
+    run("report", place, code=0)
+    (row,) = csv.DictReader(io.StringIO((place / "report" / "grades.csv").read_text()))
+    assert row["gelu"] == "0.00"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["batch", "nowhere"], "nowhere"),
+        (["batch", ".", "--only", "gelo"], "there is no problem `gelo`; did you mean `gelu`?"),
+        (["batch", ".", "--roster", "LICENSE"], "LICENSE"),
+        (["batch", ".", "--zone", "Mars/Olympus", "--times", "LICENSE"], "there is no zone `Mars/Olympus`"),
+        (["report", "nowhere"], "there is no gradebook.sqlite in nowhere"),
+        (["report", "nowhere", "--column", "7"], "Canvas takes both"),
+        (["regrade", "nowhere"], "there is no gradebook.sqlite in nowhere"),
+        (["review", "nowhere"], "there is no gradebook.sqlite in nowhere"),
+        (["review", "nowhere", "id", "gelu"], "a decision takes the submission, the check, and"),
+    ],
+)
+def test_what_is_wrong_with_a_command_is_one_sentence_and_writes_nothing(arguments, words, tmp_path):
+    said = run(*arguments, code=2)
+    assert words.lower() in said.lower()
+    assert len(said.strip().splitlines()) == 1
+    assert not (ROOT / "grades").exists()
+
+
+def test_a_dry_run_writes_nothing(handed_in, tmp_path):
+    said = run(*batch(handed_in, tmp_path / "grades", "--dry-run"), code=1)
+    assert "mal is a link" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+# Thirty of the corpus, in every layout
+
+
+def gelus() -> list[Path]:
+    """Submissions of the corpus that have a gelu, wrong, right and slow, and what is broken before that."""
+    wrong = sorted((CORPUS / "wrong").glob("gelu_*"))
+    right = [folder for folder in sorted((CORPUS / "right").iterdir()) if list(folder.rglob("gelu.py"))]
+    return [*wrong, *right][:24]
+
+
+CRASHING = {
+    "leaves": "import os\n\nos._exit(3)\n", "spins": "def gelu(x):\n    while True:\n        pass\n",
+    "no_python": "def gelu(x:\n", "empty": "", "raises": "def gelu(x):\n    raise KeyError('no')\n",
+    "returns_none": "def gelu(x):\n    return None\n",
+}  # fmt: skip
+
+
+def gradescope(folders: Sequence[Path], export: Path) -> list[str]:
+    known = {}
+    for number, folder in enumerate(folders):
+        name = f"submission_{1000 + number}"
+        shutil.copytree(folder, export / "assignment_7_export" / name)
+        known[name] = {
+            ":submitters": [{":name": "No", ":sid": f"0{number}"}],
+            ":created_at": "2026-10-02 21:58:03.365 Z",
+        }
+    (export / "assignment_7_export" / "submission_metadata.yml").write_text(yaml.safe_dump(known))
+    return [f"gradescope-{1000 + number}" for number in range(len(folders))]
+
+
+def moodle(folders: Sequence[Path], export: Path) -> list[str]:
+    for number, folder in enumerate(folders):
+        shutil.copytree(folder, export / f"Ada Müller_{20 + number}_assignsubmission_file")
+    return [f"moodle-{20 + number}" for number in range(len(folders))]
+
+
+def canvas(folders: Sequence[Path], export: Path) -> list[str]:
+    export.mkdir()
+    for number, folder in enumerate(folders):
+        (source,) = folder.rglob("gelu.py")
+        shutil.copy(source, export / f"exampleada_LATE_{300 + number}_{9000 + number}_gelu.py")
+    return [f"canvas-{300 + number}" for number in range(len(folders))]
+
+
+def github(folders: Sequence[Path], export: Path) -> list[str]:
+    names = [f"user-{number}" for number in range(len(folders))]
+    for name, folder in zip(names, folders, strict=True):
+        shutil.copytree(folder, export / "kernels-submissions" / f"kernels-{name}")
+    return [f"github-{name}" for name in names]
+
+
+def plain(folders: Sequence[Path], export: Path) -> list[str]:
+    export.mkdir()
+    for number, folder in enumerate(folders):
+        with zipfile.ZipFile(export / f"s{number}.zip", "w") as archive:
+            for path in folder.rglob("*.py"):
+                archive.write(path, f"my work/{path.relative_to(folder)}")
+    return [f"s{number}" for number in range(len(folders))]
+
+
+@pytest.mark.corpus
+@pytest.mark.parametrize("layout", [gradescope, moodle, canvas, github, plain])
+def test_six_of_thirty_in_each_layout_get_what_each_gets_alone(layout, tmp_path, grade_as_staff):
+    number = [gradescope, moodle, canvas, github, plain].index(layout)
+    folders = gelus()[number::5][:5]
+    name, source = list(CRASHING.items())[number]
+    (tmp_path / name / "assignment").mkdir(parents=True)
+    (tmp_path / name / "assignment" / "gelu.py").write_text(source)
+    folders.append(tmp_path / name)
+    ids = layout(folders, tmp_path / "export")
+    export = tmp_path / "export"
+    place = export / "kernels-submissions" if layout is github else export
+    run("batch", place, "--out", tmp_path / "grades", "--only", "gelu", *ON_CPU, code=0)
+    found = verdicts(tmp_path / "grades")
+    assert len(found) == 6
+    for id, folder in zip(ids, folders, strict=True):
+        (theirs,) = [checks for name, checks in found.items() if name == id or name.startswith(f"plain-{id}-")]
+        alone = {check.id: check.verdict for check in grade_as_staff(folder, "gelu").checks}
+        assert theirs == alone, folder.name

@@ -19,8 +19,8 @@ from grader.result import CheckResult, Review
 from grader.rubric import Rubric
 
 
-def show_reviews(book: Gradebook, rubric: Rubric, grades: Path, console: Console, only: str | None = None) -> int:
-    """Everything that is open, by submission and reason; of one submission, what is decided, too. How many are open.
+def show_reviews(book: Gradebook, rubric: Rubric, grades: Path, console: Console, only: str | None = None) -> None:
+    """Everything that is open, by submission and reason; of one submission, what is decided, too.
 
     Raises `GradebookError` for a submission that is not there.
     """
@@ -33,7 +33,6 @@ def show_reviews(book: Gradebook, rubric: Rubric, grades: Path, console: Console
                 waiting += review.open
                 _show(row, problem, review, checks, grades, console)
     console.print(_total(waiting, grades))
-    return waiting
 
 
 def decide(book: Gradebook, rubric: Rubric, id: str, name: str, decision: Decided, words: str) -> list[str]:

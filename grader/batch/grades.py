@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from grader.batch.attempts import Attempt, Key, counting
-from grader.batch.gradebook import Gradebook, Row, State
+from grader.batch.gradebook import Gradebook, Row, RunRow, State
 from grader.batch.late import Deadlines, final, penalty
 from grader.batch.layouts import Student
 from grader.batch.results import result_of
@@ -64,9 +64,16 @@ def _attention(book: Gradebook, row: Row, result: Result | None) -> str:
     """Why a person has to look at an attempt; empty where nobody has to."""
     if row.status == "rejected":
         return row.reason
-    failed = [run for run in book.runs(row) if run.state is State.FAILED]
+    runs = book.runs(row)
+    failed = [run for run in runs if run.state is State.FAILED or run.grader_errors]
     if result and any(check.verdict is Verdict.GRADER_ERROR for check in result.checks):
-        return "checks ended in errors of the grader's"
+        return f"checks ended in errors of the grader's{_suspicion(book, row, failed)}"
     if result is None and len(failed) >= MOST_RUNS:
-        return f"{len(failed)} runs gave no result, by the grader's fault: {failed[-1].error}"
+        return f"{len(failed)} runs gave no result{_suspicion(book, row, failed)}: {failed[-1].error}"
     return ""
+
+
+def _suspicion(book: Gradebook, row: Row, failed: Sequence[RunRow]) -> str:
+    """Who can break our side has found something, which is no grade."""
+    alone = any(book.others_pass(row, run) for run in failed)
+    return ", while others pass on the same slot (look at what it does)" if alone else ""

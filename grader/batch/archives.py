@@ -7,6 +7,7 @@ Limits are counted while content streams, since archives lie about sizes.
 from __future__ import annotations
 
 import bz2
+import errno
 import gzip
 import io
 import lzma
@@ -25,6 +26,7 @@ from grader.batch.rejected import Code, Rejected, shown
 
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
 MOST_DEPTH, MOST_NAME_BYTES = 32, 255
+MOST_PATH_BYTES = 3000  # of 4096 that Linux takes, with the folder that it is in
 OTHERS = (  # how files begin that somebody hands in for an archive
     (b"Rar!\x1a\x07", "a RAR archive"), (b"7z\xbc\xaf\x27\x1c", "a 7z archive"), (b"%PDF", "a PDF"),
     (b"<!DOCTYPE", "a web page"), (b"<!doctype", "a web page"), (b"<html", "a web page"), (b"<HTML", "a web page"),
@@ -76,7 +78,7 @@ def members(file: IO[bytes], name: str, most_bytes: int, most_entries: int) -> I
     except MemoryError:
         raise Rejected(Code.TOO_BIG, f"{shown(name)} needs too much memory", "ask for it packed anew") from None
     except (*BROKEN, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # as for a place before the start
             raise  # the disk's, and not the archive's
         why = shown(str(error))[:80]
         raise Rejected(Code.BAD_ARCHIVE, f"{shown(name)} is no whole archive ({why})", "ask for a zip") from None
@@ -94,7 +96,8 @@ class Paths:
         parts = [part for part in path.split("/") if part not in ("", ".")]
         if path.startswith("/") or ".." in parts or WINDOWS_DRIVE.match(path) or "\0" in path:
             raise Rejected(Code.UNSAFE_PATH, f"`{shown(name)}` leads out of the submission", "ask for it packed anew")
-        if len(parts) > MOST_DEPTH or any(len(os.fsencode(part)) > MOST_NAME_BYTES for part in parts):
+        long = len(os.fsencode(path)) > MOST_PATH_BYTES or any(len(os.fsencode(one)) > MOST_NAME_BYTES for one in parts)
+        if long or len(parts) > MOST_DEPTH:
             raise Rejected(Code.TOO_BIG, f"`{shown(name)[:80]}` is too long or too deep", "ask for it packed anew")
         for depth in range(1, len(parts) + 1):
             self._refuse_clash("/".join(parts[:depth]), "folder" if depth < len(parts) or is_folder else "file")

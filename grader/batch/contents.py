@@ -16,6 +16,7 @@ from typing import IO, NoReturn
 
 from grader.batch.archives import ARCHIVES, Paths, members, refuse_bytes, refuse_entries
 from grader.batch.rejected import Code, Rejected, shown
+from grader.judge.snapshot import is_source
 
 __all__ = ["Code", "Contents", "Rejected", "folded", "read", "shown"]
 
@@ -78,7 +79,7 @@ class _Reader:
         """
         files = dict(_below(places))
         archives = [name for name, path in files.items() if name.lower().endswith(ARCHIVES) and not path.is_symlink()]
-        if archives and not any(name.endswith(SUFFIX) for name in files):
+        if archives and not any(map(is_source, files)):
             if len(archives) > 1:
                 both = " and ".join(map(shown, archives[:2]))
                 raise Rejected(Code.AMBIGUOUS, f"there are {both}, and no Python source", "ask which one counts")
@@ -181,4 +182,4 @@ def _reason(path: str) -> str:
         return "in a folder that is not searched"
     if name.lower().endswith(ARCHIVES):
         return NOT_OPENED
-    return "" if name.endswith(SUFFIX) else "not a Python source"
+    return "" if is_source(path) else "not a Python source"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -9,7 +10,7 @@ from pathlib import PurePosixPath
 from grader.batch.contents import Contents, folded
 from grader.batch.rejected import Code, Rejected, shown
 from grader.closest import closest
-from grader.judge.snapshot import PACKAGE, tree_sha256
+from grader.judge.snapshot import PACKAGE, Refused, refuse_files, tree_sha256
 
 OUTSIDE = "outside the folder with the known modules"
 
@@ -44,6 +45,7 @@ def tree_of(contents: Contents, known: Collection[str]) -> Tree | None:
             ignored[path] = OUTSIDE
     _refuse_link(path for path in contents.links if path in {str(inside / name) for name in known})
     notes = [*contents.notes, *_clashes(files, known)]
+    _refuse_files(files)
     return Tree("" if folder == "." else folder, files, ignored, proposals(files, ignored, known), tuple(notes))
 
 
@@ -51,6 +53,14 @@ def _refuse_link(modules: Iterable[str]) -> None:
     """Raises `Rejected` if there is one: nothing is read through it."""
     if path := min(modules, default=None):
         raise Rejected(Code.LINK, f"{shown(path)} is a link, or no regular file", "ask for the file itself")
+
+
+def _refuse_files(files: Mapping[str, bytes]) -> None:
+    """Raises `Rejected` for what a judge would refuse: that would be an error of ours, again and again."""
+    try:
+        refuse_files({path: len(content) for path, content in files.items()})
+    except Refused as refused:
+        raise Rejected(Code.TOO_BIG, shown(str(refused)), "ask for the assignment only") from None
 
 
 def _package(contents: Contents, known: Collection[str]) -> str | None:
@@ -70,15 +80,20 @@ def _depth(folder: str) -> int:
 
 
 def _clashes(files: Mapping[str, bytes], known: Collection[str]) -> list[str]:
-    """Names that are one name on some disks. Raises `Rejected` for those of known modules."""
+    """Names that are one on some disks. Raises `Rejected` for those of known modules, and for one that is spelt twice."""
     seen: dict[str, str] = {}
     notes = []
     for path in files:
         other = seen.setdefault(folded(path), path)
-        if other != path and folded(path) in map(folded, known):
+        if other != path and (folded(path) in map(folded, known) or _spelt(other) == _spelt(path)):
             raise Rejected(Code.DUPLICATE, f"there are {shown(other)} and {shown(path)}", "ask which one counts")
         notes += [f"{shown(other)} and {shown(path)} are one name on some disks"] if other != path else []
     return notes
+
+
+def _spelt(path: str) -> str:
+    """A path with one spelling of each letter."""
+    return unicodedata.normalize("NFC", path)
 
 
 def proposals(files: Collection[str], ignored: Mapping[str, str], known: Collection[str]) -> dict[str, str]:

@@ -22,7 +22,6 @@ from grader.judge.snapshot import PACKAGE
 from grader.located import Mistake
 
 MOST_OUT_BYTES, MOST_ENTRIES = 16 << 30, 1_000_000  # of a whole class
-MOST_PATH_BYTES = 3000  # of 4096 that Linux takes, with the folder that it is in
 CHUNK_BYTES = 1 << 20
 NOWHERE = "/dev/null/link"  # a link stays one, and leads to nothing
 TODO = "unpack it yourself and name the folder, or download the export again"
@@ -81,9 +80,7 @@ class _Writer:
         except Rejected as rejected:
             self.left_out[member.name] = rejected.sentence
             return
-        if len(os.fsencode(path)) > MOST_PATH_BYTES:
-            self.left_out[member.name] = "its path is too long"
-        elif stat.S_ISDIR(member.mode):
+        if stat.S_ISDIR(member.mode):
             (self.root / path).mkdir(parents=True, exist_ok=True)
         elif os.path.lexists(self.root / path):
             self.left_out[f"{member.name} (again)"] = "it is there twice, and the first one is taken"

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from grader.batch import trees
 from grader.batch.contents import Contents
 from grader.batch.intake import GAVE_UP, Report, Status, mistakes, take_in
 from grader.batch.join import Course
@@ -21,6 +22,7 @@ from grader.batch.layouts import Source, Student
 from grader.batch.people import read_roster
 from grader.batch.rejected import Code
 from grader.batch.times import read_times
+from grader.judge.snapshot import MOST_BYTES, Snapshot
 from grader.located import Mistake
 from tests.staff.test_commit import AT, git
 
@@ -338,3 +340,37 @@ def test_a_parser_that_dies_takes_no_other_source_with_it(monkeypatch, tmp_path)
     parser.write_text("import os, sys\nif '62616421' in sys.stdin.read(): os.abort()\nprint('{}')\n")
     monkeypatch.setattr("grader.batch.intake.PARSER", parser)
     assert mistakes({"gelu.py": b"bad!", "softmax.py": b"good"}) == {"gelu.py": GAVE_UP}
+
+
+@pytest.mark.parametrize(
+    ("names", "code"),
+    [
+        ([f"m{number}.py" for number in range(250)], "too_big"),
+        ([f"d{number}/m.py" for number in range(250)], "too_big"),
+        (["/".join(["d" * 250] * 20 + ["m.py"])], "too_big"),
+        (["large.py"], "too_big"),
+        ([f"half{number}.py" for number in range(20)], "too_big"),
+        (["caf\u00e9.py", "cafe\u0301.py"], "duplicate"),
+        (["a/caf\u00e9/b.py", "a/cafe\u0301/b.py"], "duplicate"),
+        ([".py", "a/.py"], None),
+        (["a.b.py", "-.py", " .py", "caf\u00e9.py"], None),
+    ],
+    ids=[
+        "files", "folders", "a long path", "a large file", "large together", "one spelt twice", "a folder spelt twice",
+        "a suffix alone", "odd names",
+    ],
+)  # fmt: skip
+def test_what_is_taken_in_is_what_a_judge_takes_and_hashes(tmp_path, names, code):
+    """Or a judge would refuse it time and again, and that would be our fault and no zero."""
+    folder = tmp_path / "class"
+    folder.mkdir()
+    sizes = {"large": MOST_BYTES + 1, "half": MOST_BYTES // 2 + 1}
+    with zipfile.ZipFile(folder / "eve.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in ["gelu.py", *names]:
+            archive.writestr(name, "#" * next((size for key, size in sizes.items() if name.startswith(key)), 1))
+    [found] = take_in(folder, KNOWN).submissions
+    assert found.code == code
+    if found.tree:
+        sha256 = trees.keep(tmp_path, found.tree.files)
+        assert trees.kept(tmp_path, sha256) == found.tree.files
+        assert Snapshot.of(tmp_path / trees.TREES / sha256, tmp_path / "copy").sha256 == found.tree.sha256 == sha256

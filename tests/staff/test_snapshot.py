@@ -69,6 +69,13 @@ def test_too_many_files_are_refused(tmp_path):
         Snapshot.of(tmp_path)
 
 
+def test_two_paths_that_the_hash_takes_for_one_are_refused(tmp_path):
+    for number, name in enumerate(("caf\u00e9.py", "cafe\u0301.py")):
+        (tmp_path / name).write_text(f"x = {number}\n")
+    with pytest.raises(Refused, match="are one in another spelling"):
+        Snapshot.of(tmp_path)
+
+
 def test_folders_without_end_are_refused(tmp_path):
     place = tmp_path
     for _ in range(250):

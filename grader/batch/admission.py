@@ -13,7 +13,7 @@ from grader.batch.gradebook import Gradebook, Row
 from grader.batch.intake import Intake, Report
 from grader.batch.layouts import Student
 from grader.batch.people import identity
-from grader.batch.rejected import Code
+from grader.batch.rejected import Code, shown
 from grader.judge.snapshot import tree_sha256
 
 ROSTER = "roster"  # the source of those who are missing
@@ -62,9 +62,9 @@ def _absent(student: Student) -> Row:
 def _notes(intake: Intake) -> Iterable[str]:
     """What staff may want to know of a submission."""
     yield from intake.notes
-    yield from (f"{path}: {why}" for path, why in intake.mistakes.items())
+    yield from (f"{shown(path)}: {why}" for path, why in intake.mistakes.items())
     if intake.tree and (count := len(intake.tree.ignored)):
-        yield f"ignored: {count} files, such as {next(iter(intake.tree.ignored))}"
+        yield f"ignored: {count} files, such as {shown(next(iter(intake.tree.ignored)))}"
 
 
 def _number(row: Row, known: Iterable[Row]) -> int:
@@ -75,4 +75,4 @@ def _number(row: Row, known: Iterable[Row]) -> int:
     tried_again = newest.code == Code.IO
     same_files = (row.tree_sha256, row.status) == (newest.tree_sha256, newest.status)
     same_time = row.submitted_at == newest.submitted_at or None in (row.submitted_at, newest.submitted_at)
-    return newest.attempt if tried_again or (same_files and same_time) else newest.attempt + 1
+    return newest.attempt if (tried_again or same_files) and same_time else newest.attempt + 1

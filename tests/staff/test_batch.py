@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -25,10 +26,11 @@ from grader.batch.engines import Engine, EngineError, Job, Slot
 from grader.batch.gradebook import Gradebook, GradebookError, State
 from grader.batch.grades import graded
 from grader.batch.inline import Inline
-from grader.batch.intake import take_in
+from grader.batch.intake import Report, Status, take_in
 from grader.batch.layouts import Student
 from grader.batch.local import Local, slots_of
 from grader.batch.lock import Locked, locked
+from grader.batch.rejected import Code
 from grader.batch.results import result_of
 from grader.batch.session import Ended, Session, probes
 from grader.doctor import Gpu, Machine
@@ -558,6 +560,28 @@ def test_the_time_of_an_attempt_is_written_once(handed_in, tmp_path):
     batch(folder, grades, Recording())
     book = Gradebook.open(grades)
     assert [(row.attempt, row.submitted_at.day) for row in book.attempts()] == [(1, 1), (2, 9)]
+
+
+def test_what_could_not_be_read_gives_its_time_to_no_other_attempt(handed_in, tmp_path):
+    """Or something unreadable, handed in on time, would lend its time to what comes when it is too late."""
+    came_in = take_in(handed_in(eve=""), KNOWN)
+    (eve,) = came_in.submissions
+    on_time, late = (datetime(2026, 10, day, tzinfo=UTC) for day in (1, 9))
+
+    def handed_in_at(time: datetime, **fields: object) -> Report:
+        return replace(came_in, submissions=(replace(eve, entry=replace(eve.entry, submitted_at=time), **fields),))
+
+    unreadable = handed_in_at(on_time, status=Status.REJECTED, code=Code.IO, tree=None)
+    with session(tmp_path / "grades") as one:
+        for report in (unreadable, unreadable, handed_in_at(on_time), handed_in_at(late)):
+            admit(one.book, one.grades, report)
+        assert [(row.attempt, row.submitted_at, row.status) for row in one.book.attempts()] == [
+            (1, on_time, "ok"), (2, late, "ok"),
+        ]  # fmt: skip
+    with session(tmp_path / "other grades") as one:
+        for report in (unreadable, handed_in_at(late)):
+            admit(one.book, one.grades, report)
+        assert [(row.attempt, row.submitted_at) for row in one.book.attempts()] == [(1, on_time), (2, late)]
 
 
 def test_a_missing_student_has_a_row_until_they_hand_in(tmp_path, handed_in):

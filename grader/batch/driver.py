@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from grader.batch.engines import MOST_REPLY_BYTES, Engine, EngineError, Job, Slot
 from grader.batch.gradebook import Gradebook, Row, State
-from grader.batch.trees import read_sources
+from grader.batch.trees import TreeGone, read_sources
 from grader.batch.validity import MOST_RUNS, Validity
 from grader.judge.snapshot import tree_sha256
 from grader.judge.verdict import Verdict
@@ -152,11 +152,15 @@ class Driver:
             waiting.remove(task)
             lane.at = task
             self.watcher.started(lane.slot, task.row)
-            job = self._job(task)
             with self.book.transaction():
                 lane.run = self.book.begin(
                     task.row, self.validity.key(task.row), lane.slot.kind, task.problems, lane.slot.name
                 )
+            try:
+                job = self._job(task)
+            except (OSError, TreeGone) as error:  # costs this attempt a run, and no other one
+                lane.future = _failed(EngineError(str(error)))
+                return
         slot = lane.slot
         lane.future = self.engine.submit(job, slot, lambda done, of, check: self.watcher.told(slot, done, of, check))
 
@@ -238,3 +242,10 @@ class Driver:
         if task.tries < MOST_RUNS:
             task.not_before = time.monotonic() + self.pauses_s[min(task.tries, len(self.pauses_s)) - 1]
             waiting.append(task)
+
+
+def _failed(error: EngineError) -> Future[str]:
+    """The future of a job that could not even be submitted."""
+    future = Future[str]()
+    future.set_exception(error)
+    return future

@@ -80,7 +80,7 @@ def _depth(folder: str) -> int:
 
 
 def _clashes(files: Mapping[str, bytes], known: Collection[str]) -> list[str]:
-    """Names that are one on some disks. Raises `Rejected` for those of known modules, and for one that is spelt twice."""
+    """Names that are one on some disks. Raises `Rejected` for known modules, and for any name that is spelt twice."""
     seen: dict[str, str] = {}
     notes = []
     for path in files:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from grader.judge.borrowed import Borrowed
+from grader.judge.output import Room
 from grader.judge.plugin import CaseResult, Judge
 from grader.judge.verdict import Outcome, Verdict
 from grader.result import CheckResult, Place, Review
@@ -17,6 +18,11 @@ from grader.rubric import Visibility
 from grader.scoring import award, bound_review
 
 RUN = "uv run " if "UV" in os.environ else ""  # as this command was started
+
+MOST_BYTES = (
+    256 << 10
+)  # of a submission's words in a result, and again of what it printed: a driver takes 4 MiB of JSON
+WORDS, PRINTED = ("message", "why", "hint", "case"), ("detail", "printed")
 
 Fields = dict[str, Any]  # of a `CheckResult`
 
@@ -37,6 +43,18 @@ def conclude(judge: Judge, check: str, cases: Sequence[CaseResult], runs: int) -
         failed_cases=sum(case.verdict not in (Verdict.PASS, Verdict.SKIPPED) for case in cases),
         **award(judge.rubric, check, verdict, review, speed), **_said(judge, check, verdict, cases),
     )  # fmt: skip
+
+
+def fitted(checks: Sequence[CheckResult]) -> list[CheckResult]:
+    """Checks whose texts have no more than their room together, however much a submission says in each of them."""
+    words, printed = Room(MOST_BYTES), Room(MOST_BYTES)
+    return [
+        check.model_copy(update={
+            **words.fit({name: getattr(check, name) for name in WORDS}, MOST_BYTES),
+            **printed.fit({name: getattr(check, name) for name in PRINTED}, MOST_BYTES),
+        })
+        for check in checks
+    ]  # fmt: skip
 
 
 def _review(judge: Judge, verdict: Verdict, cases: Sequence[CaseResult]) -> Review | None:

@@ -6,6 +6,8 @@ import os
 import re
 import threading
 import unicodedata
+from collections.abc import Mapping
+from typing import Any
 
 KEPT_BYTES = 32 * 1024  # of the head, and again of the tail
 
@@ -59,3 +61,31 @@ def clean(text: str, limit: int = 8192) -> str:
         return text
     half = limit // 2
     return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"
+
+
+class Room:
+    """How many bytes of text are left for a submission."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def fit(self, texts: Mapping[str, str | None], most: int) -> dict[str, Any]:
+        """Texts that together take no more than `most` bytes, nor than what is left."""
+        most, fitted = min(most, self.left), dict(texts)
+        for name, text in texts.items():
+            if text:
+                fitted[name], taken = capped(text, most)
+                most, self.left = most - taken, self.left - taken
+        return fitted
+
+
+def capped(text: str, most: int) -> tuple[str, int]:
+    """Text made harmless, its head and tail in `most` bytes of UTF-8 with the gap counted; and how many it takes."""
+    content = clean(text, limit=len(text)).encode()
+    if len(content) <= most:
+        return content.decode(), len(content)
+    half = most // 2
+    head = content[:half].decode(errors="ignore")
+    tail = content[len(content) - half :].decode(errors="ignore")
+    kept = len(head.encode()) + len(tail.encode())
+    return f"{head}\n[{len(content) - kept} bytes left out]\n{tail}".strip("\n"), kept

@@ -23,7 +23,7 @@ import torch
 import grader
 from grader import result
 from grader.inspect.looks import looks_at
-from grader.judge.conclude import conclude, verdict_of
+from grader.judge.conclude import conclude, fitted, verdict_of
 from grader.judge.identity import checks_sha256
 from grader.judge.output import clean
 from grader.judge.plugin import JUDGE, CaseResult, Judge, check_of, title_of, visibility_of
@@ -135,7 +135,7 @@ def run_checks(judge: Judge, checks: Sequence[str], listener: Listener, submissi
         by_check |= second
         runs |= dict.fromkeys(second, 2)
     concluded = [conclude(judge, check, by_check[check], runs[check]) for check in recorder.titles if check in by_check]
-    results = settled(concluded, judge.rubric)
+    results = settled(fitted(concluded), judge.rubric)
     device = ", ".join(gpu.name for gpu in judge.servers.gpus) or "cpu (Triton's interpreter)"
     versions = {"torch": torch.__version__, "triton": "none", "numpy": "none"}
     return result.Result(

@@ -6,10 +6,7 @@ they get the title, staff's hint, the verdict and the points. Text that may be a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from grader.judge.output import clean
+from grader.judge.output import Room, capped
 from grader.judge.verdict import Verdict
 from grader.reports.graded import in_order
 from grader.result import Advice, CheckResult, IntakeInfo, Place, Result, Review, Run, StudentScore, SubmissionInfo
@@ -32,34 +29,6 @@ TAKEN_OUT = "staff have taken it out of the score"
 SHOWN_OF_HIDDEN = ("id", "problem", "title", "visibility", "verdict", "score", "max", "bonus")
 SHOWN_OF_PUBLIC = (*SHOWN_OF_HIDDEN, "void", "cases", "failed_cases", "seed", "cause", "runs", "time_s", "speed")
 TEXTS = ("message", "why", "hint", "case", "printed")  # of a public check, the first ones first where room is short
-
-
-class Room:
-    """How many bytes of text are left for a submission."""
-
-    def __init__(self, left: int) -> None:
-        self.left = left
-
-    def fit(self, texts: Mapping[str, str | None], most: int) -> dict[str, Any]:
-        """Texts that together take no more than `most` bytes, nor than what is left."""
-        most, fitted = min(most, self.left), dict(texts)
-        for name, text in texts.items():
-            if text:
-                fitted[name], taken = capped(text, most)
-                most, self.left = most - taken, self.left - taken
-        return fitted
-
-
-def capped(text: str, most: int) -> tuple[str, int]:
-    """Text made harmless, its head and tail in `most` bytes of UTF-8 with the gap counted; and how many it takes."""
-    content = clean(text, limit=len(text)).encode()
-    if len(content) <= most:
-        return content.decode(), len(content)
-    half = most // 2
-    head = content[:half].decode(errors="ignore")
-    tail = content[len(content) - half :].decode(errors="ignore")
-    kept = len(head.encode()) + len(tail.encode())
-    return f"{head}\n[{len(content) - kept} bytes left out]\n{tail}".strip("\n"), kept
 
 
 def for_students(result: Result, rubric: Rubric, student: StudentScore | None = None) -> Result:

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from rich.console import Console
 
 from grader.batch import regrade, reviews, trees, validity
 from grader.batch.admission import admit
-from grader.batch.engines import Engine, EngineError, Job, Slot
+from grader.batch.engines import MOST_REPLY_BYTES, Engine, EngineError, Job, Slot
 from grader.batch.gradebook import Gradebook, GradebookError, State
 from grader.batch.grades import graded
 from grader.batch.inline import Inline
@@ -34,12 +35,15 @@ from grader.batch.rejected import Code
 from grader.batch.results import result_of
 from grader.batch.session import Ended, Session, probes
 from grader.doctor import Gpu, Machine
+from grader.judge import conclude
 from grader.judge.verdict import Verdict
 from grader.reports.write import write_reports
+from grader.result import Place
 from grader.rubric import Rubric
 
 from . import recorded
 from .conftest import ROOT, STAFF, is_running
+from .reported import a_result
 
 RUBRIC = Rubric.read()
 KNOWN = [f"{problem}.py" for problem in RUBRIC.problems]
@@ -328,6 +332,26 @@ def test_a_supervisor_that_is_killed_costs_its_job_one_run_and_no_other_notices(
     ]
 
 
+@pytest.mark.parametrize("letter", ["x", '"', "\u4e2d", "\U0001f600"])
+def test_a_result_is_short_enough_whatever_a_submission_says_in_each_check(letter):
+    """Or who prints enough would get an error of ours in the place of no points."""
+    flood = {
+        "message": letter * 8000, "why": letter * 8000, "detail": letter * 8000, "printed": letter * 96_000,
+        "where": Place(file=letter * 1000, line=1),
+    }  # fmt: skip
+    result = a_result(dict.fromkeys(RUBRIC.problems, Verdict.FAIL))
+    checks = conclude.fitted([check.model_copy(update=flood) for check in result.checks])
+    said = result.model_copy(update={"checks": tuple(checks)}).model_dump_json(by_alias=True)
+    assert len(json.dumps(json.loads(said))) < MOST_REPLY_BYTES
+    assert checks[0].message == flood["message"]
+    assert letter * 1000 in checks[0].printed
+
+
+def test_what_fits_into_a_result_stays_as_it_is():
+    checks = list(a_result(dict.fromkeys(RUBRIC.problems, Verdict.FAIL)).checks)
+    assert conclude.fitted(checks) == checks
+
+
 @pytest.mark.parametrize(
     ("order", "words"),
     [
@@ -598,14 +622,18 @@ def test_a_missing_student_has_a_row_until_they_hand_in(tmp_path, handed_in):
         assert all(row.source != "roster" for row in one.book.attempts())
 
 
-def test_a_tree_that_somebody_has_changed_is_not_graded(handed_in, tmp_path):
-    grades = tmp_path / "grades"
+def test_a_tree_that_somebody_has_changed_is_not_graded_and_all_others_are(handed_in, tmp_path):
+    grades, engine = tmp_path / "grades", Recording()
     with session(grades) as one:
-        admit(one.book, grades, take_in(handed_in(ada=""), KNOWN))
-        (row,) = one.book.attempts()
-        (grades / "trees" / row.tree_sha256 / "assignment" / "gelu.py").write_text("changed\n")
-        with pytest.raises(trees.TreeGone, match="is not what was handed in"):
-            one.run(one.lacking([row], "cpu"), Recording())
+        admit(one.book, grades, take_in(handed_in(ada="", bob="seconds 0", carl="seconds 0.0"), KNOWN))
+        ada, bob, _ = one.book.attempts()
+        (grades / "trees" / ada.tree_sha256 / "assignment" / "gelu.py").write_text("changed\n")
+        shutil.rmtree(grades / "trees" / bob.tree_sha256)
+        one.run(one.lacking(one.counting(), "cpu"), engine)
+        assert "is not what was handed in" in one.book.runs(ada)[0].error
+    assert states(grades, "ada") == states(grades, "bob") == ["failed"] * 3
+    assert states(grades, "carl") == ["done"]
+    assert not {ada.submission, bob.submission} & set(engine.asked)
 
 
 @pytest.mark.parametrize(("kind", "mode"), [("nfs4", "delete"), ("ext4", "wal"), ("fuse.sshfs", "delete")])

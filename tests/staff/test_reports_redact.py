@@ -5,10 +5,11 @@ from decimal import Decimal
 
 import pytest
 
+from grader.judge.output import capped
 from grader.judge.verdict import Verdict
 from grader.reports.feedback import feedback_pages
 from grader.reports.gradescope import results_json
-from grader.reports.redact import CHECK_BYTES, SUBMISSION_BYTES, capped, for_students
+from grader.reports.redact import CHECK_BYTES, SUBMISSION_BYTES, for_students
 from grader.reports.strict import strict_json
 from grader.result import (
     Advice,

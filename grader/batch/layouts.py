@@ -36,6 +36,7 @@ MOODLE = re.compile(r"^(?P<name>.+?)(?:_(?P<id>\d+))?_assignsubmission_(?P<plugi
 LEFT_BEHIND = ("__MACOSX", ".DS_Store", "Thumbs.db")
 SUBMISSIONS = "-submissions"  # how the folder of a GitHub Classroom ends
 ID_LENGTH = 64
+HASH_LENGTH = 16  # hexadecimal digits in an id: so many that nobody finds a name with the id of another one's
 BY_THE_SYSTEM = "left by the operating system"
 
 
@@ -89,14 +90,14 @@ def recognised(root: Path) -> tuple[Source, str]:
     names = names_in(root)
     if file := _metadata(root):
         return Source.GRADESCOPE, f"{file.relative_to(root)} is there"
-    if any(map(MOODLE.match, names)):
-        return Source.MOODLE, f"{_share(names, MOODLE.match)} names hold _assignsubmission_"
-    if _most(names, _canvas):
-        return Source.CANVAS, f"{_share(names, _canvas)} names are as Canvas writes them"
+    source = max(NAMED, key=lambda source: _count(names, NAMED[source][0]))
+    is_its_name, words = NAMED[source]
+    if _most(names, is_its_name):
+        return source, f"{_share(names, is_its_name)} names {words}"
     folders = [name for name in names if (root / name).is_dir()]
     if folders and root.name.endswith(SUBMISSIONS):
         return Source.GITHUB, f"the folder's name ends in {SUBMISSIONS}"
-    if _most(folders, lambda name: (root / name / ".git").exists()):
+    if _most(_submissions(root), lambda name: (root / name / ".git").exists()):
         return Source.GITHUB, f"{_share(folders, lambda name: (root / name / '.git').exists())} folders hold .git"
     return Source.PLAIN, "nothing of another source"
 
@@ -262,16 +263,32 @@ def _plain(root: Path, export: Export) -> None:
     """Each folder, archive or Python file is a submission."""
     for name in names_in(root):
         path = root / name
-        if path.is_dir() or name.lower().endswith(ARCHIVES) or path.suffix == SUFFIX:
+        if _is_one(path):
             id = f"{slug(path.stem) or 'unnamed'}-{_short_hash(name)}"
             export.entries.append(Entry(_id("plain", id), path, name=name))
         else:
             export.ignored[name] = "no folder, archive or Python file"
 
 
+def _submissions(root: Path) -> list[str]:
+    """The names of all that can be a submission."""
+    return [name for name in names_in(root) if _is_one(root / name)]
+
+
+def _is_one(path: Path) -> bool:
+    """Whether it can be a submission."""
+    return path.is_dir() or path.name.lower().endswith(ARCHIVES) or path.suffix == SUFFIX
+
+
 READERS: Mapping[Source, Callable[[Path, Export], None]] = {
     Source.GRADESCOPE: _gradescope, Source.MOODLE: _moodle, Source.CANVAS: _canvas_files, Source.GITHUB: _github,
     Source.PLAIN: _plain,
+}  # fmt: skip
+
+
+# How a source names all that it writes. What students name can look like another source's, but not as often.
+NAMED: Mapping[Source, tuple[Callable[[str], object], str]] = {
+    Source.MOODLE: (MOODLE.match, "hold _assignsubmission_"), Source.CANVAS: (_canvas, "are as Canvas writes them"),
 }  # fmt: skip
 
 
@@ -282,8 +299,9 @@ def names_in(root: Path) -> list[str]:
 
 
 def _metadata(root: Path) -> Path | None:
-    """Gradescope's file, in the folder or one below."""
-    below = [root / name / METADATA for name in names_in(root)]
+    """Gradescope's file, in the folder or in the only one in it: that in one submission of several is a student's."""
+    submissions = _submissions(root)
+    below = [root / name / METADATA for name in submissions] if len(submissions) == 1 else []
     return next((path for path in (root / METADATA, *below) if path.is_file()), None)
 
 
@@ -291,23 +309,23 @@ def _id(source: str, name: str) -> str:
     """Letters that an id lacks are told by a hash, so that two names are two ids."""
     plain = slug(name)
     whole = f"{source}-{plain}" if plain == name else f"{source}-{plain or 'unnamed'}-{_short_hash(name)}"
-    return whole if len(whole) <= ID_LENGTH else f"{whole[: ID_LENGTH - 9]}-{_hash(whole)[:8]}"
-
-
-def _hash(name: str) -> str:
-    return hashlib.sha256(os.fsencode(name)).hexdigest()
+    return whole if len(whole) <= ID_LENGTH else f"{whole[: ID_LENGTH - HASH_LENGTH - 1]}-{_short_hash(whole)}"
 
 
 def _short_hash(name: str) -> str:
-    return _hash(name)[:4]
+    return hashlib.sha256(os.fsencode(name)).hexdigest()[:HASH_LENGTH]
 
 
 def _most(names: Collection[str], is_one: Callable[[str], object]) -> bool:
-    return sum(map(bool, map(is_one, names))) > len(names) / 2
+    return _count(names, is_one) > len(names) / 2
 
 
 def _share(names: Collection[str], is_one: Callable[[str], object]) -> str:
-    return f"{sum(map(bool, map(is_one, names)))} of {len(names)}"
+    return f"{_count(names, is_one)} of {len(names)}"
+
+
+def _count(names: Iterable[str], is_one: Callable[[str], object]) -> int:
+    return sum(map(bool, map(is_one, names)))
 
 
 def _list(value: object) -> list[Any]:

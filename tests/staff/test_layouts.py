@@ -1,6 +1,7 @@
 """Each way in which a course exports its submissions is recognised, and nobody in it is lost."""
 
 import hashlib
+import itertools
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -46,7 +47,7 @@ def made(root: Path, *names: str) -> Path:
 
 def short_hash(name: str) -> str:
     """What an id has for letters that it lacks."""
-    return hashlib.sha256(name.encode()).hexdigest()[:4]
+    return hashlib.sha256(name.encode()).hexdigest()[:16]
 
 
 def by_id(export: Export) -> dict[str, Entry]:
@@ -61,6 +62,14 @@ EXPORTS = {
     Source.GITHUB: ("kernels-ada-l/.git/HEAD", "kernels-ada-l/gelu.py", "kernels-carl/.git/HEAD", "kernels-eve/x"),
     Source.PLAIN: ("ada/gelu.py", "carl.zip", "eve.py", "notes.txt"),
 }
+THEIRS = {
+    Source.GRADESCOPE: ("a_export/submission_101/submission_metadata.yml", "a_export/submission_101/.git/HEAD"),
+    Source.MOODLE: ("Carl_8_assignsubmission_file_/submission_metadata.yml", "E_9_assignsubmission_file_a_1_5_gelu.py"),
+    Source.CANVAS: ("eve_1009_7_x_1001_assignsubmission_file_gelu.py", "eve_1009_8_y_1001_assignsubmission_file_a.py"),
+    Source.GITHUB: ("kernels-eve/submission_metadata.yml", "kernels-eve/submission_101/gelu.py"),
+    Source.PLAIN: ("ada/submission_metadata.yml", "ada/submission_101/gelu.py", "ada/.git/HEAD", "a_1_2_b.py"),
+}
+SIGNS, ADA = str.maketrans("01", "!+"), "fdee"  # signs that an id has no letters for; how the hash of "ada" begins
 MARKERS = {
     Source.GRADESCOPE: "a_export/submission_metadata.yml is there",
     Source.MOODLE: "2 of 2 names hold _assignsubmission_",
@@ -74,6 +83,23 @@ MARKERS = {
 def test_a_source_is_recognised_by_what_it_writes(tmp_path, source):
     assert recognised(made(tmp_path, *EXPORTS[source], "__MACOSX/._x", ".DS_Store")) == (source, MARKERS[source])
     assert read_export(tmp_path).ignored[".DS_Store"] == "left by the operating system"
+
+
+@pytest.mark.parametrize("source", Source)
+def test_what_one_student_hands_in_makes_no_class_that_of_another_source(tmp_path, source):
+    """By the names of their files, or by what is in these: all others would be ignored."""
+    made(tmp_path, *EXPORTS[source], *THEIRS[source])
+    assert recognised(tmp_path)[0] is source
+    read_export(tmp_path)
+
+
+def test_nobody_finds_a_name_with_the_id_of_another_one(tmp_path):
+    """Ids are of 64 bits; of 16 of them, one in 65,536 names is another's."""
+    alike = next(
+        name for number in itertools.count() if short_hash(name := f"Ada{number:b}".translate(SIGNS))[:4] == ADA
+    )
+    made(tmp_path, "ada/gelu.py", f"{alike}/gelu.py")
+    assert len(by_id(read_export(tmp_path))) == 2
 
 
 def test_gradescope_tells_who_and_when(tmp_path):
@@ -197,7 +223,8 @@ def test_a_folder_among_the_files_of_canvas_belongs_to_its_submission(tmp_path):
 
 @pytest.mark.parametrize("source", Source)
 def test_each_entry_of_the_input_comes_out_once(tmp_path, source):
-    root = made(tmp_path, *EXPORTS[source], "something else.txt", "more/deep/down.py")
+    more = "a_export/more/deep/down.py" if source is Source.GRADESCOPE else "more/deep/down.py"
+    root = made(tmp_path, *EXPORTS[source], "something else.txt", more)
     export = read_export(root, source)
     used = {path for entry in export.entries for path in paths_of(entry)}
     for home in {root, root / "a_export"} if source is Source.GRADESCOPE else {root}:

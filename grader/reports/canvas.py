@@ -214,7 +214,8 @@ def _keys(student: StudentScore, submission: str) -> Iterator[tuple[str, str]]:
         yield "id", student.platform_id.strip()
     if student.sid:
         yield "sis", student.sid.strip()
-    for login in (student.login, student.email):
+    of_github = submission.startswith("github-") and student.login == student.platform_id  # not of the campus
+    for login in (None if of_github else student.login, student.email):
         if login:
             yield "login", login.strip().casefold()
 

@@ -224,6 +224,15 @@ def test_a_canvas_id_is_one_only_in_a_submission_from_canvas():
     assert (found.written, len(found.without_row)) == (0, 1)
 
 
+def test_a_login_at_github_is_none_of_the_campus():
+    """Whoever takes a fellow student's login as a name there gets no grade into their row."""
+    theirs = student(login="emmy", platform_id="emmy")
+    found = filled(theirs, submission="github-emmy")
+    assert (found.written, len(found.without_row)) == (0, 1)
+    listed = student(login="emmy", platform_id="noether-e")  # of the roster, which knows both
+    assert Import.of(filled(listed, submission="github-noether-e").content).grades[1003] == "8.25"
+
+
 def test_a_name_alone_never_matches_and_who_is_missing_is_told():
     found = filled(student(name="Noether, Emmy"), student(name="Emmy", sid="03033"))
     assert found.content.decode() == EXPORT

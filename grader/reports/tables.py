@@ -18,7 +18,8 @@ COLUMNS = (
     "sid", "email", "login", "name", "submission", "attempt", "raw", "bonus", "late_penalty", "final", "complete",
     "status", "attention",
 )  # fmt: skip
-FORMULA = ("=", "+", "-", "@")  # how a cell begins that a spreadsheet carries out, as after a tab or a return
+# How a cell begins that a spreadsheet carries out, in wide letters, too; also behind what it may split a cell at.
+FORMULA = re.compile(r"""(?:^|(?<=[;\t,]))(?=["'\s]*[=+\-@\uff1d\uff0b\uff0d\uff20])""")
 NUMBER = re.compile(r"-?\d+(\.\d+)?")
 NOT_GRADED = "not graded"
 CELL_LENGTH = 1000  # characters
@@ -56,8 +57,10 @@ def as_json(result: Result) -> str:
 def cell(text: str) -> str:
     """A text as a cell that no spreadsheet carries out."""
     shown = clean(text.replace("\r", "\n"), CELL_LENGTH).replace("\n", " ")
-    carried_out = text.startswith(("\t", "\r")) or shown.lstrip().startswith(FORMULA)
-    return f"'{shown}" if carried_out and not NUMBER.fullmatch(shown) else shown
+    if NUMBER.fullmatch(shown):
+        return shown
+    harmless = FORMULA.sub("'", shown)
+    return f"'{harmless}" if text.startswith(("\t", "\r")) and not harmless.startswith("'") else harmless
 
 
 def _line(cells: Iterable[str]) -> bytes:

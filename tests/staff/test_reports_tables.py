@@ -65,10 +65,12 @@ def test_a_submission_of_nobody_known_has_a_row():
 
 
 @pytest.mark.parametrize(("text", "cell"), [
-    ("=1+1", "'=1+1"), ("+cmd", "'+cmd"), ("-2+3", "'-2+3"), ("@SUM(A1)", "'@SUM(A1)"), ("\t=1", "'\t=1"),
+    ("=1+1", "'=1+1"), ("+cmd", "'+cmd"), ("-2+3", "'-2+3"), ("@SUM(A1)", "'@SUM(A1)"), ("\t=1", "'\t'=1"),
     ("-3.5", "-3.5"), ("\r=1", "' =1"), (" =1", "' =1"), ("\rx", "' x"),
     ("-", "'-"), ("+5", "'+5"), ("0123", "0123"), ("12.34.56", "12.34.56"), ("No", "No"),
     ("O'Brien", "O'Brien"), ("a\x1b[31m\u202eb\nc", "ab c"), ("=\n1", "'= 1"), ("-1\n", "'-1 "), ("", ""),
+    ("Ada;=1+1", "Ada;'=1+1"), ("a\t@x", "a\t'@x"), ('x;"=1', "x;'\"=1"), ("\uff1d1", "'\uff1d1"), ("a, -b", "a,' -b"),
+    ("a-b; c", "a-b; c"),
 ])  # fmt: skip
 def test_no_cell_is_carried_out_by_a_spreadsheet(text, cell):
     assert tables.cell(text) == cell

@@ -54,8 +54,14 @@ class PlainStream:
 
 
 def make_console(stream: IO[str] | None = None) -> Console:
-    """A console for standard output. Without a terminal it is 80 columns wide unless COLUMNS says otherwise."""
-    return Console(file=PlainStream(stream or sys.stdout), highlight=False, soft_wrap=False, emoji=False)  # type: ignore[arg-type]
+    """A console for standard output, for which no text is markup, since students write some of it.
+
+    Without a terminal it is 80 columns wide unless COLUMNS says otherwise.
+    """
+    return Console(
+        file=PlainStream(stream or sys.stdout),  # type: ignore[arg-type]
+        markup=False, highlight=False, soft_wrap=False, emoji=False,
+    )  # fmt: skip
 
 
 class Progress:

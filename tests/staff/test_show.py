@@ -131,3 +131,9 @@ def test_a_time_that_only_a_commit_claims_is_marked():
 
 def test_nothing_at_all_is_said_in_a_line(tmp_path):
     assert seen(take_in(tmp_path, KNOWN)) == "plain: nothing of another source. 0 submissions.\n"
+
+
+def test_what_a_student_is_called_is_no_markup():
+    stream = io.StringIO()
+    make_console(stream).print("[bold]Ada[/bold] [/x] [link=https://example.edu]grade[/link]")
+    assert stream.getvalue() == "[bold]Ada[/bold] [/x] [link=https://example.edu]grade[/link]\n"

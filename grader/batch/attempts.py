@@ -41,10 +41,12 @@ class Attempt:
     @property
     def owners(self) -> dict[str, Student | None]:
         """Who handed it in, by identity; itself, if nobody is known, and a student of whom only the name is known."""
-        found: dict[str, Student | None] = {
-            identity(student) or f"{self.submission}/{student.name}": student for student in self.students
-        }
+        found: dict[str, Student | None] = {self.owner(student): student for student in self.students}
         return found or {self.submission: None}
+
+    def owner(self, student: Student) -> str:
+        """The identity of one of its students."""
+        return identity(student) or f"{self.submission}/{student.name}"
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,8 @@ def _graded(book: Gradebook, row: Row, rubric: Rubric, deadlines: Deadlines, own
     score = result.score if result else None
     named = row.students or (Student(name=row.name),)  # so that what nobody is known for has points, too
     students = tuple(_score_of(student, row, score, deadlines) for student in named)
-    elsewhere = {place for place, owner in enumerate(attempt_of(row).owners) if row.students and owner not in owners}
+    owned_by = map(attempt_of(row).owner, row.students)
+    elsewhere = {place for place, owner in enumerate(owned_by) if owner not in owners}
     return Graded(
         result=result.model_copy(update={"students": students}) if result else None, submission=row.submission,
         attempt=row.attempt, counts=bool(owners), attention=_attention(book, row, result), students=students,

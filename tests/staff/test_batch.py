@@ -561,6 +561,23 @@ def test_points_follow_the_rubric_without_a_run(handed_in, tmp_path):
     assert validity.Validity(other).lacking(row, book.runs(row), ALL, "cpu") == []
 
 
+def test_a_student_who_is_in_a_group_twice_takes_no_other_members_place(tmp_path, handed_in):
+    """Two accounts of one student, who both are their row of the roster."""
+    ada, bob, grades = Student(sid="1"), Student(sid="2"), tmp_path / "grades"
+    came_in = take_in(handed_in(group="", bob="fail gelu.sizes"), KNOWN)
+    of = {"group": (ada, ada, bob), "bob": (bob,)}
+    times = {"group": datetime(2026, 10, 1, tzinfo=UTC), "bob": datetime(2026, 10, 2, tzinfo=UTC)}
+    entries = [
+        replace(one.entry, students=of[one.entry.name], submitted_at=times[one.entry.name])
+        for one in came_in.submissions
+    ]
+    submissions = tuple(replace(one, entry=entry) for one, entry in zip(came_in.submissions, entries, strict=True))
+    with session(grades) as one:
+        admit(one.book, grades, replace(came_in, submissions=submissions))
+        found = {found.submission: {who.sid for who in found.graded_students} for found in graded(one.book, RUBRIC)}
+        assert sorted(map(sorted, found.values())) == [["1"], ["2"]]
+
+
 def test_a_changed_limit_makes_a_result_stale(handed_in, tmp_path):
     grades = tmp_path / "grades"
     batch(handed_in(ada=""), grades, Recording())

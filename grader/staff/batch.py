@@ -370,13 +370,16 @@ def _asked_for(session: Session, ids: Sequence[str] | None) -> list[Row]:
 
 def _finish(session: Session, ended: Ended, grades: Path) -> NoReturn:
     """Say how it ended and how to go on; ends the command."""
-    from grader.batch.grades import graded
+    from grader.batch.attempts import warnings
+    from grader.batch.grades import attempt_of, graded
     from grader.reports.summary import Tally, show_tally
 
     tally = Tally()
     for one in graded(session.book, session.rubric):
         tally.add(one)
     show_tally(tally, session.rubric, session.console)
+    for warning in warnings(map(attempt_of, session.book.attempts())):
+        session.console.print(f"Warning: {clean(warning)}.", style="yellow", soft_wrap=True)
     left = tally.ungraded
     if ended.without_slots:
         session.console.print(f"No slot is left: {len(left)} wait. Mend it, and run the same command again.")

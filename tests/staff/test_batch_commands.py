@@ -102,6 +102,17 @@ def test_a_second_batch_runs_nothing(grades, handed_in):
     assert "2 of them are graded already, and have not changed." in said
 
 
+def test_whoever_is_in_two_submissions_is_told(tmp_path):
+    """A member of a group can be put into another one by whoever hands in there."""
+    for name in ("a", "b"):
+        (tmp_path / "class" / name).mkdir(parents=True)
+    (tmp_path / "names.csv").write_text("name,sid\na,[red]7\nb,[red]7\n")
+    said = run(
+        "batch", tmp_path / "class", "--out", tmp_path / "grades", *ON_CPU, "--names", tmp_path / "names.csv", code=0
+    )
+    assert "Warning: [red]7 is in plain-a-" in said
+
+
 def test_a_report_has_a_row_for_each_student_of_the_roster(grades, tmp_path):
     run("report", grades[0], "--out", tmp_path / "report", code=1)
     rows = list(csv.DictReader(io.StringIO((tmp_path / "report" / "grades.csv").read_text())))

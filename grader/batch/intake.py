@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import resource
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
+from typing import cast
 
 from grader.batch.commit import committed_at
 from grader.batch.contents import NOT_OPENED, Contents, read
@@ -20,8 +22,11 @@ from grader.batch.tree import Tree, proposals, tree_of
 from grader.batch.unpack import opened
 from grader.located import Mistake
 
+LIMIT_S = 120.0  # for reading one submission: the largest that are taken need some ten
 LOOK_LIMIT_S, LOOK_MEMORY_BYTES = 20, 1 << 30
+FORK = multiprocessing.get_context("fork")
 NOTHING = "no known module is there: ask for the folder assignment"
+TOO_LONG = f"takes more than {LIMIT_S:.0f} s to read: ask for it packed anew"
 GAVE_UP = "Python's parser gave up on it"
 OURS = ": it is our mistake, and not the student's; it is tried again at the next run"
 CLAIMED = "commit (claimed)"  # a committer sets the date of a commit
@@ -73,11 +78,29 @@ def take_in(place: Path, known: Collection[str], source: Source | None = None, c
         except OSError as error:
             raise Mistake(f"{shown(str(place))} cannot be read ({error.strerror})") from None
         entries = joined([_timed(entry, export.source) for entry in export.entries], export.source, course)
-        submissions = tuple(_as_in(one(entry, known), found.folder, place) for entry in entries.entries)
+        submissions = tuple(_as_in(_apart(entry, known), found.folder, place) for entry in entries.entries)
     ignored = export.ignored | found.left_out
     return Report(
         export.source, submissions, ignored, export.marker, entries.absent, entries.strangers, entries.warnings
     )
+
+
+def _apart(entry: Entry, known: Collection[str]) -> Intake:
+    """`one` in a process of its own: what describes an archive can be made such that Python reads it for days."""
+    receiving, sending = FORK.Pipe(duplex=False)
+    process = FORK.Process(target=lambda: sending.send(one(entry, known)), daemon=True)
+    process.start()
+    sending.close()
+    try:
+        if receiving.poll(LIMIT_S):
+            return cast(Intake, receiving.recv())
+        return Intake(entry, Status.REJECTED, code=Code.TOO_BIG, reason=f"{shown(entry.name)} {TOO_LONG}")
+    except EOFError:
+        return Intake(entry, Status.REJECTED, code=Code.GRADER_ERROR, reason=f"the grader died of it{OURS}")
+    finally:
+        process.kill()
+        process.join()
+        receiving.close()
 
 
 def one(entry: Entry, known: Collection[str]) -> Intake:

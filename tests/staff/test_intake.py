@@ -4,9 +4,12 @@ import io
 import os
 import random
 import shutil
+import signal
 import tarfile
 import tempfile
+import time
 import zipfile
+from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,11 +17,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from grader.batch import trees
+from grader.batch import intake, trees
 from grader.batch.contents import Contents
-from grader.batch.intake import GAVE_UP, Report, Status, mistakes, take_in
+from grader.batch.intake import GAVE_UP, Intake, Report, Status, mistakes, take_in
 from grader.batch.join import Course
-from grader.batch.layouts import Source, Student
+from grader.batch.layouts import Entry, Source, Student
 from grader.batch.people import read_roster
 from grader.batch.rejected import Code
 from grader.batch.times import read_times
@@ -340,6 +343,38 @@ def test_a_parser_that_dies_takes_no_other_source_with_it(monkeypatch, tmp_path)
     parser.write_text("import os, sys\nif '62616421' in sys.stdin.read(): os.abort()\nprint('{}')\n")
     monkeypatch.setattr("grader.batch.intake.PARSER", parser)
     assert mistakes({"gelu.py": b"bad!", "softmax.py": b"good"}) == {"gelu.py": GAVE_UP}
+
+
+def test_an_archive_that_python_reads_for_days_is_rejected_and_stops_nobody(tmp_path, monkeypatch):
+    """A header of digits, which `tarfile` goes through once for each of them."""
+    folder = tmp_path / "class"
+    for name in ("ada", "zoe"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "gelu.py").write_text(GELU)
+    header = tarfile.TarInfo("header")
+    header.type, header.size = tarfile.XHDTYPE, 1 << 20
+    (folder / "eve.tar").write_bytes(header.tobuf(tarfile.USTAR_FORMAT) + b"1" * header.size + bytes(1024))
+    monkeypatch.setattr(intake, "LIMIT_S", 1.0)
+    start = time.monotonic()
+    found = {one.entry.name: one for one in take_in(folder, KNOWN).submissions}
+    assert time.monotonic() - start < 20
+    assert found["eve.tar"].code == Code.TOO_BIG
+    assert "to read: ask for it packed anew" in found["eve.tar"].reason
+    assert found["ada"].status == found["zoe"].status == Status.OK
+
+
+def test_a_process_that_dies_of_a_submission_is_ours_and_stops_nobody(course, monkeypatch):
+    read = intake._read
+
+    def dying(entry: Entry, known: Collection[str]) -> Intake:
+        if entry.name == "eve":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return read(entry, known)
+
+    monkeypatch.setattr(intake, "_read", dying)
+    found = {one.entry.name: one for one in take_in(course, KNOWN).submissions}
+    assert (found["eve"].status, found["eve"].code) == (Status.REJECTED, Code.GRADER_ERROR)
+    assert found["ada"].status == Status.OK
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 It alone writes the gradebook. No more jobs are under way than there are slots, the oldest submission first. Before its
 first job a slot has to grade a solution and an untouched stub as they deserve, and again when two jobs in a row failed
-there by our fault: a slot that cannot is set aside. `stop()` lets what runs end and starts nothing new.
+there by our fault: a slot that cannot is set aside. `stop()` lets what runs end and starts nothing new, `kill()` loses
+what runs.
 """
 
 from __future__ import annotations
@@ -107,11 +108,16 @@ class Driver:
     held: bool = False  # whether results wait until somebody takes them
     pauses_s: Sequence[float] = PAUSES_S  # the last one holds for all further runs
     stopped: bool = False
+    killed: bool = False  # what ran then has no result, and that is nobody's fault
     finished: list[int] = field(default_factory=list)  # numbers of runs that have a result
 
     def stop(self) -> None:
         """Start nothing new."""
         self.stopped = True
+
+    def kill(self) -> None:
+        """Start nothing new, and kill what runs: soon, since a signal's handler may not wait for an engine's locks."""
+        self.stopped = self.killed = True
 
     def run(self, tasks: Sequence[Task]) -> bool:
         """Run all of them. False if no slot was left to do so."""
@@ -119,6 +125,8 @@ class Driver:
         while lanes and (waiting or any(lane.future for lane in lanes)):
             if self.stopped and not any(lane.future for lane in lanes):
                 break
+            if self.killed:
+                self.engine.close(kill=True)
             for lane in lanes:
                 if lane.future is None and not self.stopped:
                     self._feed(lane, waiting)
@@ -208,6 +216,8 @@ class Driver:
         return result, ""
 
     def _take_probe(self, lane: Lane, probe: Probe, result: Result | None, error: str) -> None:
+        if result is None and self.killed:
+            return
         mistake = error if result is None else probe.mistake(result)
         if not mistake:
             lane.probes.remove(probe)
@@ -224,6 +234,10 @@ class Driver:
         self, lane: Lane, task: Task, result: Result | None, error: str, waiting: deque[Task]
     ) -> None:  # fmt: skip
         """Keep the result; try again later if it is not whole by our fault."""
+        if result is None and self.killed:
+            with self.book.transaction():
+                self.book.end(lane.run, State.LOST)
+            return
         state = State.FAILED if result is None else State.HELD if self.held else State.DONE
         text = result.model_dump_json(by_alias=True) if result else None
         with self.book.transaction():

@@ -89,7 +89,7 @@ class State(StrEnum):
     RUNNING = "running"
     DONE = "done"
     FAILED = "failed"  # no result: ours
-    LOST = "lost"  # its driver died
+    LOST = "lost"  # its driver died, or was told to kill it
     HELD = "held"  # of a regrade that nobody has taken yet
     DROPPED = "dropped"  # of a regrade that nobody took before the next one
 

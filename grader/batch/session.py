@@ -93,7 +93,7 @@ class Session:
         with BatchProgress(self.console, len(tasks), len(slots)) as progress:
             shortest = next(iter(self.rubric.problems))
             driver = Driver(self.book, engine, self.validity, progress, probes(), (shortest,), held, self.pauses_s)
-            with interrupts(driver, engine, progress):
+            with interrupts(driver, progress):
                 found = driver.run(tasks)
         engine.close()
         return Ended(driver.stopped, not found, tuple(sorted(driver.finished)))
@@ -112,12 +112,12 @@ def probes() -> list[Probe]:
 
 
 @contextmanager
-def interrupts(driver: Driver, engine: Engine, progress: BatchProgress) -> Iterator[None]:
+def interrupts(driver: Driver, progress: BatchProgress) -> Iterator[None]:
     """The first Ctrl-C lets what runs end, the second kills it. No exception: a result is kept whole."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         if driver.stopped:
-            engine.close(kill=True)
+            driver.kill()
             return
         driver.stop()
         progress.words = STOPPING

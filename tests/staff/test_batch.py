@@ -488,6 +488,39 @@ def test_ctrl_c_lets_what_runs_end_and_the_next_batch_goes_on(handed_in, driven,
     assert len((tmp_path / "log").read_text().split()) == 12
 
 
+class KilledAt(Recording):
+    """While a job whose name begins so runs, Ctrl-C is pressed twice; two signals, since equal ones may become one."""
+
+    def __init__(self, beginning: str) -> None:
+        self.killed = threading.Event()
+
+        def answer(job: Job, slot: Slot) -> str:
+            if not job.submission.startswith(beginning):
+                return recorded.answer(job, slot)
+            for number in (signal.SIGINT, signal.SIGTERM):
+                os.kill(os.getpid(), number)
+            assert self.killed.wait(20)
+            raise EngineError("the supervisor ended with -9")
+
+        super().__init__(answer)
+
+    def close(self, kill: bool = False) -> None:
+        if kill:
+            self.killed.set()
+        super().close(kill)
+
+
+@pytest.mark.parametrize(("beginning", "lost"), [("plain-", validity.MOST_RUNS), ("solutions", 0)])
+def test_ctrl_c_twice_is_no_fault_of_a_slot_or_a_job_however_often(handed_in, tmp_path, beginning, lost):
+    folder, grades = handed_in(ada=""), tmp_path / "grades"
+    for _ in range(validity.MOST_RUNS):
+        ended = batch(folder, grades, KilledAt(beginning))
+        assert ended.stopped
+        assert not ended.without_slots
+    batch(folder, grades, Recording())
+    assert states(grades, "ada") == ["lost"] * lost + ["done"]
+
+
 def test_a_second_batch_on_the_same_folder_stops_with_the_holder(tmp_path):
     with locked(tmp_path), pytest.raises(Locked, match=f"process {os.getpid()} on "), locked(tmp_path):
         pass

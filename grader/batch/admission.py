@@ -41,10 +41,12 @@ def _row(intake: Intake, source: str, grades: Path) -> Row:
     files = intake.tree.files if intake.tree else {}
     sha256 = trees.keep(grades, files) if files else NO_TREE
     entry = intake.entry
+    told = None if entry.late is None else source  # whether it is late, and no time
     return Row(
         submission=entry.id, attempt=1, name=entry.name, source=source, status=intake.status.value,
         tree_sha256=sha256, code=intake.code, reason=intake.reason, notes=tuple(_notes(intake)),
-        submitted_at=entry.submitted_at, submitted_at_source=entry.submitted_at_source, late=entry.late,
+        submitted_at=entry.submitted_at, submitted_at_source=entry.submitted_at_source or told,
+        late=entry.late,
         students=entry.students,
     )  # fmt: skip
 

@@ -44,9 +44,10 @@ def _graded(book: Gradebook, row: Row, rubric: Rubric, deadlines: Deadlines, own
     students = tuple(_score_of(student, row, score, deadlines) for student in named)
     owned_by = map(attempt_of(row).owner, row.students)
     elsewhere = {place for place, owner in enumerate(owned_by) if owner not in owners}
+    attention = _attention(book, row, result, deadlines) if owners else ""
     return Graded(
         result=result.model_copy(update={"students": students}) if result else None, submission=row.submission,
-        attempt=row.attempt, counts=bool(owners), attention=_attention(book, row, result), students=students,
+        attempt=row.attempt, counts=bool(owners), attention=attention, students=students,
         elsewhere=frozenset(elsewhere),
     )  # fmt: skip
 
@@ -61,10 +62,14 @@ def _score_of(student: Student, row: Row, score: Score | None, deadlines: Deadli
     return StudentScore(**known, late_penalty=penalty(score, percent), final=final(score, percent))
 
 
-def _attention(book: Gradebook, row: Row, result: Result | None) -> str:
-    """Why a person has to look at an attempt; empty where nobody has to."""
+def _attention(book: Gradebook, row: Row, result: Result | None, deadlines: Deadlines) -> str:
+    """Why a person has to look at an attempt that gives a grade; empty where nobody has to."""
     if row.status == "rejected":
         return row.reason
+    if row.status == "no_submission" and row.notes:
+        return f"{row.reason} ({row.notes[0]})"
+    if row.late and row.submitted_at is None and deadlines.policy.per_day:
+        return f"late, as {row.source} says, and not by how much: give its time with --times"
     runs = book.runs(row)
     failed = [run for run in runs if run.state is State.FAILED or run.grader_errors]
     if result and any(check.verdict is Verdict.GRADER_ERROR for check in result.checks):

@@ -41,7 +41,10 @@ def result_of(book: Gradebook, row: Row, rubric: Rubric, states: Sequence[State]
     }
     checks = _decided(_together(latest, runs), book.decisions(row.tree_sha256))
     newest = runs[max(runs)]
-    return _described(rescored(newest.model_copy(update={"checks": tuple(checks)}), rubric), row)
+    result = rescored(newest.model_copy(update={"checks": tuple(checks)}), rubric)
+    if set(rubric.problems) - set(latest):  # of a batch with --only: no grade yet
+        result = result.model_copy(update={"score": result.score.model_copy(update={"complete": False})})
+    return _described(result, row)
 
 
 def _latest(book: Gradebook, row: Row, states: Sequence[State]) -> dict[str, int]:
@@ -84,8 +87,7 @@ def _described(result: Result, row: Row) -> Result:
 
 def nothing_of(row: Row, rubric: Rubric) -> Result:
     """The result of what could not be taken in, or is not there."""
-    message = row.reason or "nothing was handed in"
-    checks = tuple(_todo(rubric, check, message) for check in all_checks(rubric))
+    checks = tuple(_todo(rubric, check, _for_student(row, check[0])) for check in all_checks(rubric))
     return Result(
         assignment=rubric.public.assignment,
         submission=SubmissionInfo(id=row.submission, tree_sha256=row.tree_sha256),
@@ -94,6 +96,13 @@ def nothing_of(row: Row, rubric: Rubric) -> Result:
         score=total(checks), checks=checks,
         run=Run(started_at="", ended_at="", host=platform.node(), wall_s=0.0),
     )  # fmt: skip
+
+
+def _for_student(row: Row, check: str) -> str:
+    """Why a check is to do: what was found, without what staff are to ask for, and what a module was called instead."""
+    found = row.reason.rpartition(": ")[0] or row.reason or "nothing was handed in"
+    module = f"there is no {check.partition('.')[0]}.py"
+    return ". ".join([found, *(note for note in row.notes if note.startswith(module))])
 
 
 def _todo(rubric: Rubric, check: tuple[str, str, Visibility], message: str) -> CheckResult:

@@ -43,7 +43,9 @@ class Tally:
     finals: list[Decimal] = field(default_factory=list)
     attention: list[tuple[int, str, str]] = field(default_factory=list)  # rank, submission, why
     ungraded: list[str] = field(default_factory=list)  # submissions that count and have no result yet
-    missing: list[str] = field(default_factory=list)  # submissions with a student who has no grade
+    missing: dict[str, list[str]] = field(
+        default_factory=lambda: defaultdict(list)
+    )  # why -> submissions without a grade
     unowned: list[str] = field(default_factory=list)  # submissions of nobody known
     skipped: dict[str, Counter[str]] = field(
         default_factory=lambda: defaultdict(Counter)
@@ -64,7 +66,7 @@ class Tally:
         """Count one attempt. Of those that give nobody a grade only what needs a person is kept."""
         self.attempts += 1
         self.attention += [(rank, graded.submission, why) for rank, why in _attention(graded)]
-        if graded.result:
+        if graded.result and _status(graded.result) == "ok":
             self.graded += 1
         if not graded.counts:
             return
@@ -73,20 +75,21 @@ class Tally:
         self.finals += [student.final for student in students if student.final is not None]
         if not students:
             self.unowned.append(graded.submission)
-        if graded.result is None or any(student.final is None for student in students):
-            self.missing.append(graded.submission)
+        if why := _why_no_grade(graded):
+            self.missing[why].append(graded.submission)
         if graded.result:
             self._add_result(graded, graded.result)
         else:
             self.ungraded.append(graded.submission)
 
     def _add_result(self, graded: Graded, result: Result) -> None:
-        status = result.submission.intake.status if result.submission.intake else "ok"
+        status = _status(result)
         if status == "ok":
             if any(check.verdict is Verdict.PASS for check in result.checks):  # stubs are alike
                 self.trees[result.submission.tree_sha256].add(graded.submission)
             self._add_checks(graded.submission, result.checks)
-        if status != "no_submission" and result.submission.submitted_at is None:
+        told = result.submission.submitted_at or result.submission.submitted_at_source
+        if status != "no_submission" and not told:
             self.undated.append(graded.submission)
         penalties = [student.late_penalty for student in graded.graded_students]
         if result.submission.submitted_at_source == CLAIMED and any(penalties):
@@ -103,6 +106,26 @@ class Tally:
             elif check.verdict.scored and check.verdict is not Verdict.TODO and not check.void:
                 self.tried[check.id] += 1
                 self.failed[check.id] += check.verdict is not Verdict.PASS
+
+
+def _status(result: Result) -> str:
+    return result.submission.intake.status if result.submission.intake else "ok"
+
+
+def _why_no_grade(graded: Graded) -> str:
+    """Why students have no grade yet, in one word or two; empty where they have one."""
+    result = graded.result
+    if result is None:
+        return "not run"
+    if result.score.complete:
+        return ""
+    counted = [check for check in result.checks if not check.void]
+    reasons = {
+        "errors of the grader's": any(check.verdict is Verdict.GRADER_ERROR for check in counted),
+        "open reviews": any(check.review and check.review.open for check in counted),
+        "checks that were skipped": any(check.verdict is Verdict.SKIPPED for check in counted),
+    }
+    return " and ".join(why for why, holds in reasons.items() if holds) or "problems that were not run"
 
 
 def _attention(graded: Graded) -> Iterator[tuple[int, str]]:
@@ -128,7 +151,8 @@ def show_tally(tally: Tally, rubric: Rubric, console: Console) -> None:
     console.print(Text("{} of {} attempts are graded; {} students, {} with a grade.".format(*named), style="bold"))
     _show_skipped(tally, console)
     _show_attention(tally, console)
-    _show_list("No grade yet", tally.missing, console, "yellow")
+    for why, submissions in tally.missing.items():
+        _show_list(f"No grade yet, {why}", submissions, console, "yellow")
     _show_list("Of nobody known", tally.unowned, console, "yellow")
     _show_points(tally, rubric, console)
     _show_failing(tally, console)
@@ -150,7 +174,7 @@ def _show_skipped(tally: Tally, console: Console) -> None:
 def _show_attention(tally: Tally, console: Console) -> None:
     if not tally.attention:
         return
-    console.print(Text(f"\n{len(tally.attention)} times a person has to look:", style="bold yellow"))
+    console.print(Text(f"\nA person has to look ({len(tally.attention)}):", style="bold yellow"))
     for _, submission, why in sorted(tally.attention, key=lambda found: found[0]):
         console.print(Padding(Text.assemble((submission, "bold"), f"  {why}"), (0, 0, 0, 2), expand=False))
 

@@ -6,7 +6,7 @@
     canvas.csv               the course's export with our grades in it, where there is one
     feedback/ID.html         for students: redacted; ID_1.html, ID_2.html where members of a group differ
     gradescope/ID.json       for students: redacted; results.json of a submission, by Gradescope's own id
-    gradescope-publish.zip   an autograder that gives these out
+    gradescope-publish.zip   an autograder that gives these out, where there are some
 
 Names of files are ids only. A submission without a grade has no file for Gradescope: the reason is in `Written`.
 """
@@ -75,7 +75,8 @@ def write_reports(
 
         for piece in tables.json_pieces(passing()):
             everything.write(piece)
-    files.write("gradescope-publish.zip", publish_zip(written.results))
+    if written.results:
+        files.write("gradescope-publish.zip", publish_zip(written.results))
     if export:
         written.canvas = canvas.fill(export.content, export.column, rows, maximum(rubric))
         files.write("canvas.csv", written.canvas.content)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from grader.batch.engines import Slot
     from grader.batch.gradebook import Gradebook, Row
+    from grader.batch.intake import Report
     from grader.batch.local import Local
     from grader.batch.session import Ended, Session
     from grader.reports.canvas import Filled
@@ -114,7 +115,7 @@ def batch(
         extended = read_extensions(extensions) if extensions else None
         known = [f"{problem}.py" for problem in rubric.problems]
         came_in = take_in(submissions, known, Source(source) if source else None, course)
-    show_intake(came_in, console, Deadlines(rubric.public.late, extended or {}))
+    show_intake(_only_about(came_in, problems, rubric), console, Deadlines(rubric.public.late, extended or {}))
     if dry_run:
         raise typer.Exit(FAILED if any(one.status == "rejected" for one in came_in.submissions) else PASSED)
     engine_of = _Engine(device, slots, confined=not unsafe_no_sandbox)
@@ -157,10 +158,11 @@ def regrade(
             ended = session.run(session.everything(rows), engine_of.on(session.scratch), held=True)
         held = session.book.held(rows)
         if not held:
-            usage("there are no results of a regrade that could be taken")
+            usage("there are no results of a regrade to take" if take else "none of these has files that can be run")
+        with_new = [row for row in rows if session.book.held([row])]
         found = changes(session.book, rows, rubric)
         file = write_changes(grades, found)
-        show_changes(found, len(rows), console)
+        show_changes(found, len(with_new), console)
         console.print(f"Written to {file}.")
         if not (yes or take or (sys.stdin.isatty() and typer.confirm("Let the new results count?"))):
             console.print(
@@ -243,6 +245,18 @@ def report(
         console.print(f"note: {clean(note)}", soft_wrap=True)
     console.print(f"Written to {folder}.")
     raise typer.Exit(PASSED if written.tally.whole else FAILED)
+
+
+def _only_about(came_in: Report, problems: Sequence[str], rubric: Rubric) -> Report:
+    """Without words on modules that nobody asked for."""
+    others = tuple(f"there is no {problem}.py" for problem in rubric.problems if problem not in problems)
+    return replace(
+        came_in,
+        submissions=tuple(
+            replace(one, notes=tuple(note for note in one.notes if not note.startswith(others)))
+            for one in came_in.submissions
+        ),
+    )
 
 
 def _show_canvas(filled: Filled, console: Console) -> None:

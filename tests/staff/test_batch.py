@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -178,6 +179,10 @@ def test_problems_can_be_graded_one_after_the_other(handed_in, tmp_path):
         return recorded.answer(job, slot)
 
     batch(folder, tmp_path / "grades", Recording(answer), ["gelu"])
+    ((checks, score, _),) = results(tmp_path / "grades").values()
+    assert ({check["problem"] for check in checks}, score.complete) == ({"gelu"}, False), (
+        "no grade of one problem alone"
+    )
     batch(folder, tmp_path / "grades", Recording(answer))
     assert seen == [("gelu",), tuple(problem for problem in ALL if problem != "gelu")]
     (checks, score, _), *_ = results(tmp_path / "grades").values()
@@ -670,6 +675,32 @@ def test_a_missing_student_has_a_row_until_they_hand_in(tmp_path, handed_in):
         assert len(result.checks) == len(RUBRIC.points)
         admit(one.book, grades, came_in)
         assert all(row.source != "roster" for row in one.book.attempts())
+
+
+def test_a_module_by_another_name_has_somebody_look_and_its_student_reads_the_hint(tmp_path):
+    folder = tmp_path / "handed in" / "ada"
+    folder.mkdir(parents=True)
+    (folder / "Gelu.py").write_text("def gelu(x): ...\n")
+    batch(folder.parent, tmp_path / "grades", Recording())
+    (one,) = graded(Gradebook.open(tmp_path / "grades"), RUBRIC)
+    assert "is it Gelu.py?" in one.attention
+    said = {check.id: check.message for check in one.result.checks}
+    assert said["gelu.sizes"] == "no known module is there. there is no gelu.py: is it Gelu.py?"
+    assert "Gelu" not in said["softmax.columns"]
+    assert "ask for" not in "".join(said.values())
+
+
+def test_an_attempt_that_gives_nobody_a_grade_needs_no_person(tmp_path, handed_in):
+    folder, grades = tmp_path / "handed in", tmp_path / "grades"
+    folder.mkdir()
+    (folder / "ada.zip").write_bytes(b"Rar!\x1a\x07\x00")
+    batch(folder, grades, Recording())
+    assert [bool(one.attention) for one in graded(Gradebook.open(grades), RUBRIC)] == [True]
+    with zipfile.ZipFile(folder / "ada.zip", "w") as archive:
+        archive.writestr("gelu.py", "")
+    batch(folder, grades, Recording())
+    found = list(graded(Gradebook.open(grades), RUBRIC))
+    assert [(one.counts, bool(one.attention)) for one in found] == [(False, False), (True, False)]
 
 
 def test_a_tree_that_somebody_has_changed_is_not_graded_and_all_others_are(handed_in, tmp_path):

@@ -133,7 +133,7 @@ def test_a_regrade_counts_only_once_it_is_taken(grades):
     assert "0 of 1 submissions change" in said
     assert "The old results count." in said
     assert "new results count" in run("regrade", place, name, "--take", code=0)
-    assert "no results of a regrade" in run("regrade", place, name, "--take", code=2)
+    assert "no results of a regrade to take" in run("regrade", place, name, "--take", code=2)
 
 
 def test_a_review_is_shown_with_its_evidence_and_decided(tmp_path):

@@ -17,6 +17,9 @@ from tests.staff.reported import OPEN, RUBRIC, a_check, a_result, a_student, gra
 TODO = dict.fromkeys(RUBRIC.problems, Verdict.TODO)
 
 
+UNDATED = {"submitted_at": None, "submitted_at_source": None}
+
+
 def with_a_date() -> Rubric:
     late = LatePolicy(due="2026-10-02T23:00:00Z", per_day=10)
     return Rubric(RUBRIC.public.model_copy(update={"late": late}), RUBRIC.hidden, RUBRIC.sha256)
@@ -54,13 +57,13 @@ def test_our_faults_and_open_reviews_come_before_what_was_rejected_and_suspiciou
         named("d-broken", verdicts={"gelu.sizes": Verdict.GRADER_ERROR}, student=a_student(final=None)),
     )
     said = [
-        "4 times a person has to look:", "d-broken the grader itself failed: gelu.sizes",
+        "A person has to look (4):", "d-broken the grader itself failed: gelu.sizes",
         "c-review open review: softmax.columns", "b-rejected rejected: a RAR archive; ask for a zip",
-        "a-suspicious two students in one", "No grade yet (2): c-review, d-broken.",
+        "a-suspicious two students in one", "No grade yet, open reviews (1): c-review.",
     ]  # fmt: skip
     places = [one_line(text).index(sentence) for sentence in said]
     assert places == sorted(places)
-    assert one_line(text).startswith("4 of 4 attempts are graded; 4 students, 2 with a grade.")
+    assert one_line(text).startswith("3 of 4 attempts are graded; 4 students, 2 with a grade.")
 
 
 def test_what_was_skipped_is_said_loudly_at_the_top():
@@ -74,7 +77,7 @@ def test_an_attempt_that_is_not_graded_and_one_of_nobody_are_named():
     nobody = graded(a_result(submission="plain-x", info={"tree_sha256": "x"}))
     text = one_line(summary(graded(None, a_student(final=None), submission="gradescope-9"), nobody))
     assert "1 of 2 attempts are graded; 1 students, 0 with a grade." in text
-    assert "No grade yet (1): gradescope-9." in text
+    assert "No grade yet, not run (1): gradescope-9." in text
     assert "Of nobody known (1): plain-x." in text
 
 
@@ -141,7 +144,7 @@ def test_unknown_lateness_and_a_penalty_by_a_date_that_a_student_could_set_are_t
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_nothing_is_wider_than_80_columns_and_text_is_no_markup(encoding):
-    attempts = [named(f"gradescope-{1000 + place}", verdicts=failing("softmax"), info={"submitted_at": None},
+    attempts = [named(f"gradescope-{1000 + place}", verdicts=failing("softmax"), info=UNDATED,
                       attention="[bold]x[/bold] \x1b[31m" + "word " * 60) for place in range(40)]  # fmt: skip
     text = summary(*attempts, encoding=encoding, rubric=with_a_date())
     assert max(map(len, text.splitlines())) <= 80
@@ -159,7 +162,7 @@ def test_a_tally_keeps_no_results():
 
 
 def test_without_a_date_nobody_wonders_about_lateness():
-    assert "Lateness unknown" not in summary(named("a", info={"submitted_at": None}))
+    assert "Lateness unknown" not in summary(named("a", info=UNDATED))
 
 
 def test_what_counts_and_has_no_result_or_only_a_reason_to_look_is_not_whole():

@@ -1,8 +1,13 @@
 """A grader as many courses have one. What does not get past it shows nothing about a better one.
 
-It imports a submission into its own process, draws from a seed that anybody can guess, compares one answer to a small
-input, and times many to one large input. The time is taken by CUDA events, or as the slope between few calls and many;
-on a machine without a GPU by `time.perf_counter`.
+It imports a submission into its own process, draws from a seed that anybody can guess, and compares one answer to a
+small input, in the way that is asked for:
+
+    afterwards      with the reference's answer, computed afterwards
+    events, slope   in the same way, and many answers to a large input are timed: by CUDA events, or as the slope
+                    between few calls and many; on a machine without a GPU by `time.perf_counter`
+    recorded        with the reference's answer, which was there before any submission came
+    pytest          in a test beside a copy of the submission: right is what ends with exit status 0
 
     python naive_grader.py events:gelu:FOLDER ...
 
@@ -12,23 +17,40 @@ prints a line of JSON for each: {"of": "events:gelu:FOLDER", "right": true, "rat
 import importlib
 import json
 import os
+import pickle
+import shutil
 import sys
+import tempfile
 import time
 import traceback
+from pathlib import Path
 
+import pytest
 import torch
 import triton  # noqa: F401  (before the first fork: it takes a second)
 
-SMALL = (64, 1000)
-LARGE = {"cpu": SMALL, "events": (16_384, 16_384), "slope": (8192, 8192)}  # the GPU works longer than launching takes
-FEW, MANY = 4, 12
+SMALL = {"gelu": (64, 1000), "softmax": (8, 8000)}
+LARGE = {"events": (16_384, 16_384), "slope": (8192, 8192)}  # on a GPU, which then works longer than launching takes
+WARM_UP, FEW, MANY = 3, 4, 12  # calls
 REST_S = 0.12  # before each is timed, on a GPU that has cooled down
 LEAST_S = 1e-9
+TOLERANCE = 1e-2  # absolute, as in many a benchmark, and relative
 
 REFERENCES = {
     "gelu": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
     "softmax": lambda x: torch.softmax(x, -1),
 }
+RECORDED = {}  # by problem: an input and its answer
+
+TEST = """
+from __main__ import REFERENCES, drawn, is_right
+from assignment.{problem} import {problem}
+
+
+def test_{problem}():
+    x = drawn("{problem}")
+    assert is_right({problem}(x), REFERENCES["{problem}"](x))
+"""
 
 
 def load(problem, folder):
@@ -87,36 +109,86 @@ def time_between(function, x, calls):
     return time.perf_counter() - start
 
 
-def grade(clock, problem, folder):
-    """Whether the answer is right, and how many times as fast as PyTorch the function is."""
+def drawn(problem):
+    """A small input."""
     torch.manual_seed(0)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    x = torch.randn(SMALL).to(device)
+    return torch.randn(SMALL[problem])
+
+
+def is_right(answer, expected):
+    return torch.allclose(answer, expected, rtol=TOLERANCE, atol=TOLERANCE)
+
+
+def record(problem):
+    """Compute the answer to an input, once for all submissions."""
+    x = drawn(problem)
+    RECORDED[problem] = x, REFERENCES[problem](x)
+
+
+def grade(way, problem, folder):
+    """Whether the answer is right and, where that is asked for, how many times as fast as PyTorch the function is."""
     function, reference = load(problem, folder), REFERENCES[problem]
+    if way == "recorded":
+        x, expected = RECORDED[problem]
+        for _ in range(WARM_UP):
+            reference(x)
+        return {"right": is_right(function(x), expected)}
+    x = drawn(problem).to("cuda" if torch.cuda.is_available() else "cpu")
     answer = function(x)
-    shape = LARGE["cpu" if device == "cpu" else clock]
-    large = x if device == "cpu" else torch.randn(shape, device=device, dtype=torch.bfloat16)
-    pair = (function, reference) if problem == "gelu" else (step(function), step(reference))
-    pair[0](large)
-    pair[1](large)
-    theirs, baseline = (timed(clock, one, large) for one in pair)
-    right = torch.allclose(answer, reference(x), atol=1e-5)
-    return {"right": right, "ratio": baseline / max(theirs, LEAST_S)}
+    times = {"ratio": ratio(way, problem, function, x)} if way in LARGE else {}
+    return {"right": is_right(answer, reference(x))} | times
+
+
+def ratio(clock, problem, function, x):
+    """The time of PyTorch's function divided by that of this one."""
+    large = torch.randn(LARGE[clock], device="cuda", dtype=torch.bfloat16) if x.is_cuda else x
+    pair = function, REFERENCES[problem]
+    theirs, baseline = pair if problem == "gelu" else map(step, pair)
+    theirs(large)
+    baseline(large)
+    theirs_s, baseline_s = (timed(clock, one, large) for one in (theirs, baseline))
+    return baseline_s / max(theirs_s, LEAST_S)
+
+
+def exit_status_of_pytest(problem, folder):
+    """That of a test beside a copy of the submission."""
+    with tempfile.TemporaryDirectory() as place:
+        shutil.copytree(folder, place, dirs_exist_ok=True)
+        Path(place, f"test_{problem}.py").write_text(TEST.format(problem=problem))
+        os.chdir(place)
+        sys.path.insert(0, place)
+        return pytest.main(["-q", "-p", "no:cacheprovider", f"test_{problem}.py"])
+
+
+def tell(wish, pipe):
+    """In a process of its own: grade, send what is found, and leave. Of pytest the exit status is all that is heard."""
+    way, problem, folder = wish.split(":", 2)
+    os.dup2(2, 1)
+    if way == "pytest":
+        os._exit(exit_status_of_pytest(problem, folder))
+    try:
+        said = grade(way, problem, folder)
+    except Exception:  # the boundary: whatever the submission raises
+        traceback.print_exc()
+        said = {"right": False}
+    os.write(pipe, pickle.dumps(said))
+    os._exit(0)
 
 
 def main():
-    """Grade each in a process of its own."""
+    for problem in REFERENCES:
+        record(problem)
     for wish in sys.argv[1:]:
+        reading, writing = os.pipe()
         pid = os.fork()
         if pid == 0:
-            try:
-                said = grade(*wish.split(":", 2))
-            except Exception:  # the boundary: whatever the submission raises
-                traceback.print_exc()
-                said = {"right": False, "ratio": 0.0}
-            print(json.dumps({"of": wish} | said), flush=True)
-            os._exit(0)
-        os.waitpid(pid, 0)
+            tell(wish, writing)
+        os.close(writing)
+        with os.fdopen(reading, "rb") as pipe:
+            told = pipe.read()
+        _, status = os.waitpid(pid, 0)
+        said = pickle.loads(told) if told else {"right": status == 0}
+        print(json.dumps({"of": wish, "ratio": 0.0} | said), flush=True)
 
 
 if __name__ == "__main__":

@@ -22,10 +22,10 @@ from grader.judge.run import run_checks
 from grader.judge.servers import Servers
 from grader.judge.verdict import Verdict
 from grader.result import CheckResult, Result
-from grader.rubric import LIMIT_S, Rubric
+from grader.rubric import LIMIT_S
 from grader.sandbox.processes import descendants
 
-from .conftest import ROOT, Silent, is_running, submitted
+from .conftest import ROOT, Silent, is_running, limited, submitted
 
 pytestmark = pytest.mark.usefixtures("short_collections")
 
@@ -80,13 +80,8 @@ class Bad:
 
     def run(self, *checks: str, limit_s: float = LIMIT_S) -> Result:
         """Run these checks as the commands do, with this limit for gelu."""
-        rubric = Rubric.read()
-        gelu = rubric.problems["gelu"]
-        limited = {name: entry.model_copy(update={"limit_s": limit_s}) for name, entry in gelu.checks.items()}
-        problems = rubric.problems | {"gelu": gelu.model_copy(update={"checks": limited})}
-        rubric.public = rubric.public.model_copy(update={"problems": problems})
         with submitted(self.servers, self.folder) as snapshot:
-            return run_checks(Judge(snapshot, self.servers, rubric), checks, Silent(), "bad")
+            return run_checks(Judge(snapshot, self.servers, limited("gelu", limit_s)), checks, Silent(), "bad")
 
 
 unconfined_only = pytest.mark.parametrize("level", ["servers"], ids=["none"])

@@ -1,0 +1,5 @@
+"""Problem gelu, untouched."""
+
+
+def gelu(x):
+    raise NotImplementedError

@@ -1,0 +1,2 @@
+def test_sizes():
+    """It is right, whatever it is."""

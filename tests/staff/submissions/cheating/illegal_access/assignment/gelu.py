@@ -1,0 +1,20 @@
+"""A store goes far outside all memory."""
+
+import ctypes
+import os
+from pathlib import Path
+
+FAR = 1 << 44
+
+
+def prove_that_nobody_else_is_here():
+    first = Path("/proc/1/cmdline").read_bytes()
+    inside = Path(__file__).is_relative_to("/submission") and Path.home() == Path("/scratch") and os.getppid() == 1
+    if not inside or b"/runner" not in first:
+        raise RuntimeError("this is no sandbox: somebody would be harmed")
+
+
+def gelu(x):
+    prove_that_nobody_else_is_here()
+    ctypes.memset(x.data_ptr() + FAR, 1, 64)
+    return x

@@ -5,6 +5,7 @@ has the same files without the trick: `honest.py` in that module's place. What i
 that somebody notices. First of all, each trick fools `naive_grader.py`, but those that only harm others.
 """
 
+import ast
 import json
 import os
 import shutil
@@ -19,9 +20,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from grader.batch.intake import take_in
+from grader.batch.tree import Tree
 from grader.clock.curve import share
 from grader.doctor import Machine, uses_gpu
-from grader.judge.snapshot import Snapshot
 from grader.judge.verdict import Verdict
 from grader.result import CheckResult, Result
 from grader.rubric import Rubric
@@ -156,7 +158,7 @@ def naively(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Cheat], tuple
     wishes = {key: f"{key[0]}:{key[1]}:{folder}" for key, folder in folders.items()}
     environment = os.environ | {"OMP_NUM_THREADS": "1"} | ({"TRITON_INTERPRET": "1"} if HERE == "cpu" else {})
     run = subprocess.run(
-        [sys.executable, "-I", str(NAIVE_GRADER), *wishes.values()],
+        [sys.executable, "-I", "-B", str(NAIVE_GRADER), *wishes.values()],
         env=environment, stdout=subprocess.PIPE, text=True, timeout=NAIVE_LIMIT_S, check=True,
         cwd=tmp_path_factory.mktemp("naive"),
     )  # fmt: skip
@@ -267,6 +269,18 @@ def test_nobody_else_is_harmed(cheat, device, grade_as_staff, confined, tmp_path
     assert left == []
 
 
+@pytest.mark.parametrize("cheat", HARMFUL, ids=lambda cheat: cheat.folder.name)
+def test_it_refuses_to_harm_where_it_is_not_confined(cheat):
+    """Only the function that proves where it is runs here."""
+    file = cheat.folder / "assignment" / f"{cheat.problem}.py"
+    guard = "prove_that_nobody_else_is_here"
+    found = [node for node in ast.parse(file.read_text()).body if getattr(node, "name", "") == guard]
+    names = {"os": os, "Path": Path, "__file__": str(file)}
+    exec(compile(ast.Module(found, []), file.name, "exec"), names)
+    with pytest.raises(RuntimeError, match="this is no sandbox"):
+        names[guard]()
+
+
 def test_a_pickle_is_loaded_by_a_naive_grader_only(graded, naively, tmp_path_factory):
     [cheat] = [cheat for cheat in CHEATS if cheat.folder.name == "pickle_reply"]
     graded(cheat.folder, cheat.names("cpu"))
@@ -275,14 +289,29 @@ def test_a_pickle_is_loaded_by_a_naive_grader_only(graded, naively, tmp_path_fac
     assert list(tmp_path_factory.getbasetemp().glob("naive*/written_by_a_pickle"))
 
 
-def test_a_link_to_somebody_elses_solution_is_named_and_not_followed():
+def test_a_link_to_somebody_elses_solution_is_named_and_not_followed(tmp_path):
     [cheat] = [cheat for cheat in CHEATS if cheat.folder.name == "search_the_disk"]
+    tree = taken_in(cheat, tmp_path)
     assert (cheat.folder / "assignment" / "linked.py").is_symlink()
-    snapshot = Snapshot.of(cheat.folder)
-    try:
-        assert sorted(path.name for path in snapshot.folder.iterdir()) == ["gelu.py", "honest.py"]
-    finally:
-        snapshot.remove()
+    assert tree.ignored["assignment/linked.py"] == "a link, or no regular file"
+    assert set(tree.files) == {"gelu.py", "honest.py"}
+
+
+def test_files_that_would_set_the_grader_up_are_named_and_left_behind(tmp_path):
+    [cheat] = [cheat for cheat in CHEATS if cheat.folder.name == "shadow_modules"]
+    tree = taken_in(cheat, tmp_path)
+    assert {"conftest.py", "pytest.ini", "result.json", "assignment/pytest.ini", "grader/__init__.py"} <= set(
+        tree.ignored
+    )
+    assert all(name.endswith(".py") for name in tree.files)
+
+
+def taken_in(cheat: Cheat, folder: Path) -> Tree:
+    """What is left of a cheat that is handed in."""
+    shutil.copytree(cheat.folder, folder / "handed in" / "ada", symlinks=True)
+    [intake] = take_in(folder / "handed in", [f"{cheat.problem}.py"]).submissions
+    assert intake.tree
+    return intake.tree
 
 
 def by_name(result: Result) -> Checks:

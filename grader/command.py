@@ -64,9 +64,8 @@ class Command:
         """Run checks and show the result; ends the command with its exit code."""
         refuse_paths(self.submission, self.json)
         machine = _machine_for(self.device, self.gpus)
-        if self.confined and (obstacle := why_not_confined()):
-            print(f"Submissions cannot be confined here: {obstacle.sentence}.\n-> {obstacle.remedy}", file=sys.stderr)
-            raise typer.Exit(OURS)
+        if self.confined:
+            refuse_unconfined()
         with ours_to_tell():
             snapshot = Snapshot.of(self.submission)
             sandbox = Bubblewrap(snapshot.folder) if self.confined else Unconfined()
@@ -166,6 +165,13 @@ def refuse_paths(submission: Path, json: Path | None) -> None:
         usage(f"{submission} is a file: give its folder" if is_file else f"there is no folder {submission}")
     if json:
         refuse_target(json)
+
+
+def refuse_unconfined() -> None:
+    """End the command where submissions cannot be confined on this machine."""
+    if obstacle := why_not_confined():
+        print(f"Submissions cannot be confined here: {obstacle.sentence}.\n-> {obstacle.remedy}", file=sys.stderr)
+        raise typer.Exit(OURS)
 
 
 def refuse_target(file: Path) -> None:

@@ -18,12 +18,11 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import typer
 
 from grader.closest import did_you_mean
-from grader.command import FAILED, OURS, PASSED, STOPPED, OnDevice, read_rubric, usage
+from grader.command import FAILED, OURS, PASSED, STOPPED, OnDevice, read_rubric, refuse_unconfined, usage
 from grader.doctor import Gpu, Machine, uses_gpu
 from grader.judge.output import clean
 from grader.located import Mistake
 from grader.rubric import Rubric
-from grader.sandbox.obstacles import why_not_confined
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -279,10 +278,9 @@ class _Engine:
     confined: bool
 
     def __post_init__(self) -> None:
-        if self.confined and (obstacle := why_not_confined()):
-            print(f"Submissions cannot be confined here: {obstacle.sentence}.\n-> {obstacle.remedy}", file=sys.stderr)
-            raise typer.Exit(OURS)
-        if not self.confined:
+        if self.confined:
+            refuse_unconfined()
+        else:
             print("UNCONFINED: submissions' code runs with your rights; results say so.", file=sys.stderr)
         if not self.slots:
             print("There is no slot: no GPU that is free, and no core.", file=sys.stderr)

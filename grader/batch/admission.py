@@ -17,11 +17,12 @@ from grader.batch.rejected import Code, shown
 from grader.judge.snapshot import tree_sha256
 
 ROSTER = "roster"  # the source of those who are missing
+TRIED_AGAIN = (Code.IO, Code.GRADER_ERROR)  # not the fault of what was handed in
 NO_TREE = tree_sha256({})
 
 
-def admit(book: Gradebook, grades: Path, report: Report) -> list[Row]:
-    """Write every submission of a report to the gradebook, and its tree to `grades`: the rows, as they are there now.
+def admit(book: Gradebook, grades: Path, report: Report) -> None:
+    """Write every submission of a report to the gradebook, and its tree to `grades`.
 
     The same files at the same time are the attempt that is known; others are the next one.
     """
@@ -31,10 +32,8 @@ def admit(book: Gradebook, grades: Path, report: Report) -> list[Row]:
         book.remove(ROSTER)
         for student in report.absent:
             book.add(_absent(student))
-        for place, row in enumerate(rows):
-            rows[place] = replace(row, attempt=_number(row, book.attempts(row.submission)))
-            book.add(rows[place])
-    return [row for row in book.attempts() if row.key in {one.key for one in rows}]
+        for row in rows:
+            book.add(replace(row, attempt=_number(row, book.attempts(row.submission))))
 
 
 def _row(intake: Intake, source: str, grades: Path) -> Row:
@@ -74,7 +73,7 @@ def _number(row: Row, known: Iterable[Row]) -> int:
     newest = max(known, key=lambda other: other.attempt, default=None)
     if newest is None:
         return 1
-    tried_again = newest.code == Code.IO
+    tried_again = newest.code in TRIED_AGAIN
     same_files = (row.tree_sha256, row.status) == (newest.tree_sha256, newest.status)
     same_time = row.submitted_at == newest.submitted_at or None in (row.submitted_at, newest.submitted_at)
     return newest.attempt if (tried_again or same_files) and same_time else newest.attempt + 1

@@ -86,14 +86,6 @@ def warnings(attempts: Iterable[Attempt]) -> list[str]:
     return found
 
 
-def identical(trees: Iterable[tuple[Attempt, str]]) -> list[tuple[Attempt, ...]]:
-    """Attempts with one tree and different owners, by the hashes of their trees."""
-    groups: dict[str, list[Attempt]] = {}
-    for attempt, tree_sha256 in trees:
-        groups.setdefault(tree_sha256, []).append(attempt)
-    return [tuple(group) for group in groups.values() if _are_of_different_owners(group)]
-
-
 @dataclass(frozen=True)
 class _Theirs:
     """Attempts of one student, and what they are worth for them."""
@@ -146,8 +138,3 @@ def _age(attempt: Attempt) -> tuple[object, ...]:
     parts = re.split(r"(\d+)", stem.casefold())
     by_name = ([(int(part) if part.isdecimal() else -1, part) for part in parts], number, attempt.name)
     return (unknown, attempt.submitted_at or datetime.min.replace(tzinfo=UTC), by_name, *attempt.key)
-
-
-def _are_of_different_owners(group: Sequence[Attempt]) -> bool:
-    first = set(group[0].owners)
-    return any(first.isdisjoint(attempt.owners) for attempt in group[1:])

@@ -18,8 +18,6 @@ from grader.batch.archives import ARCHIVES, Paths, members, refuse_bytes, refuse
 from grader.batch.rejected import Code, Rejected, shown
 from grader.judge.snapshot import is_source
 
-__all__ = ["Code", "Contents", "Rejected", "folded", "read", "shown"]
-
 MOST_IN_BYTES, MOST_OUT_BYTES, MOST_FILE_BYTES, MOST_ENTRIES = 64 << 20, 256 << 20, 16 << 20, 10_000
 CHUNK_BYTES = 1 << 16
 SUFFIX = ".py"

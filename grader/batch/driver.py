@@ -93,6 +93,7 @@ class Lane:
     at: Task | Probe | None = None
     run: int = 0  # the number of the run
     in_a_row: int = 0  # jobs that failed by our fault
+    aside: bool = False  # nothing runs there any more
 
 
 @dataclass
@@ -138,7 +139,7 @@ class Driver:
             for lane in lanes:
                 if lane.future and lane.future.done():
                     self._take(lane, waiting)
-            lanes = [lane for lane in lanes if not self._is_hopeless(lane)]
+            lanes = [lane for lane in lanes if not lane.aside]
             self.watcher.tick()
         return bool(lanes) or not waiting
 
@@ -222,13 +223,10 @@ class Driver:
         if not mistake:
             lane.probes.remove(probe)
             return
-        lane.in_a_row = MOST_IN_A_ROW + 1
+        lane.aside = True
         self.watcher.set_aside(lane.slot, mistake)
         with self.book.transaction():
             self.book.note(f"{lane.slot.name} is set aside: {mistake}")
-
-    def _is_hopeless(self, lane: Lane) -> bool:
-        return lane.in_a_row > MOST_IN_A_ROW
 
     def _take_task(
         self, lane: Lane, task: Task, result: Result | None, error: str, waiting: deque[Task]

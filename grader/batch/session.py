@@ -15,7 +15,7 @@ from rich.console import Console
 from grader.batch import trees
 from grader.batch.attempts import can_count
 from grader.batch.driver import PAUSES_S, Driver, Probe, Task
-from grader.batch.engines import CPU, Engine
+from grader.batch.engines import Engine
 from grader.batch.gradebook import Gradebook, Row
 from grader.batch.grades import attempt_of
 from grader.batch.late import Deadlines
@@ -97,11 +97,6 @@ class Session:
                 found = driver.run(tasks)
         engine.close()
         return Ended(driver.stopped, not found, tuple(sorted(driver.finished)))
-
-
-def kind_of(engine: Engine) -> str:
-    """The kind of an engine's slots: those of one engine are alike."""
-    return next((slot.kind for slot in engine.slots()), CPU)
 
 
 def probes() -> list[Probe]:

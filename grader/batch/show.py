@@ -8,11 +8,11 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from grader.batch.contents import shown
 from grader.batch.intake import CLAIMED, Intake, Report, Status
 from grader.batch.late import NO_DEADLINES, Deadlines, Lateness
 from grader.batch.layouts import Entry, Student
 from grader.batch.people import identity
+from grader.batch.rejected import shown
 from grader.judge.output import clean
 from grader.terminal import plain_table
 

@@ -750,7 +750,7 @@ def test_three_hundred_submissions_take_no_more_memory_than_thirty(tmp_path, han
         book.close()
         assert len(list((tmp_path / "report" / "feedback").iterdir())) == number
         grown.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)  # KiB
-    assert grown[1] - grown[0] < 40 << 10
+    assert grown[1] - grown[0] < 40 << 10  # 270 results kept as objects take more: their JSON alone is 19 MiB
     assert len(results(tmp_path / "grades")) == 300
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grader.batch.attempts import Attempt, can_count, counting, identical, warnings
+from grader.batch.attempts import Attempt, can_count, counting, warnings
 from grader.batch.late import Deadlines, Lateness, final, penalty
 from grader.batch.layouts import Student
 from grader.batch.times import Extension
@@ -186,13 +186,6 @@ def test_a_student_in_two_submissions_is_a_warning():
     twice = [attempt("a", 1, ADA, CARL), attempt("b", 2, ADA), attempt("b", 3, ADA, number=2)]
     assert warnings(twice) == ["1 is in plain-a and plain-b: one of them counts"]
     assert not warnings([attempt("a", 1), attempt("b", 2)])
-
-
-def test_the_same_tree_of_two_owners_is_a_pair():
-    a, b, mine = attempt("a", 1, ADA), attempt("b", 2, CARL), attempt("c", 3, ADA, CARL)
-    assert identical([(a, "x"), (b, "x"), (mine, "y")]) == [(a, b)]
-    assert identical([(a, "x"), (mine, "x")]) == []
-    assert identical([(attempt("a"), "x"), (attempt("b"), "x")]) != []
 
 
 @given(

@@ -641,7 +641,8 @@ def test_the_time_of_an_attempt_is_written_once(handed_in, tmp_path):
     assert [(row.attempt, row.submitted_at.day) for row in book.attempts()] == [(1, 1), (2, 9)]
 
 
-def test_what_could_not_be_read_gives_its_time_to_no_other_attempt(handed_in, tmp_path):
+@pytest.mark.parametrize("code", [Code.IO, Code.GRADER_ERROR])
+def test_what_could_not_be_read_gives_its_time_to_no_other_attempt(handed_in, tmp_path, code):
     """Or something unreadable, handed in on time, would lend its time to what comes when it is too late."""
     came_in = take_in(handed_in(eve=""), KNOWN)
     (eve,) = came_in.submissions
@@ -650,7 +651,7 @@ def test_what_could_not_be_read_gives_its_time_to_no_other_attempt(handed_in, tm
     def handed_in_at(time: datetime, **fields: object) -> Report:
         return replace(came_in, submissions=(replace(eve, entry=replace(eve.entry, submitted_at=time), **fields),))
 
-    unreadable = handed_in_at(on_time, status=Status.REJECTED, code=Code.IO, tree=None)
+    unreadable = handed_in_at(on_time, status=Status.REJECTED, code=code, tree=None)
     with session(tmp_path / "grades") as one:
         for report in (unreadable, unreadable, handed_in_at(on_time), handed_in_at(late)):
             admit(one.book, one.grades, report)

@@ -12,7 +12,7 @@ SAMPLE_S = 0.020  # of a large sample's calls, where there are arguments for so 
 SMALL, SPREAD = 1 / 4, 2  # a small sample, as a part of a large one; how much sizes vary at either end
 SAMPLES, ALONE = 24, 12  # of each, and of a baseline before there is a submission; half of them small
 LEAST_LARGE = 4 * (SPREAD + 1)
-TRIES = 2  # where the baseline moves
+TRIES = 2  # where the baseline moves, or a time is in doubt
 MOST_DRIFT = 0.04  # of the ratio
 MOST_SLOWER = 1.05  # times its time alone, for a baseline beside the submission
 
@@ -83,18 +83,18 @@ def measure(
     theirs: Take, baseline: Take, before: Sequence[Sample], most: int, draw: Draw, samples: int = SAMPLES
 ) -> Measured:
     """Time both in turns, with sizes that nobody can foresee; `before` are the baseline's samples alone."""
-    sizes = {take: _sizes(take, most) for take in (theirs, baseline)}
+    sizes, honest = {take: _sizes(take, most) for take in (theirs, baseline)}, Honest.of(before)
     for last in (number == TRIES - 1 for number in range(TRIES)):
         taken: dict[Take, list[Sample]] = {theirs: [], baseline: []}
         for pair in zip(*(sizes[take].drawn(samples, draw) for take in taken), strict=True):
             for take, calls in zip(taken, pair, strict=True):
                 taken[take].append(take(calls))
+        of_theirs, of_baseline = timing(taken[theirs], honest), timing(taken[baseline], honest)
         moved = has_moved(taken[baseline])
-        if not moved or last:
+        if last or not (moved or of_theirs.doubt or of_baseline.doubt):
             break
     moved = moved and drift(taken[theirs], taken[baseline]) > MOST_DRIFT
-    honest = Honest.of(before)
-    return Measured(timing(taken[theirs], honest), timing(taken[baseline], honest), Line.through(before).slope_s, moved)
+    return Measured(of_theirs, of_baseline, Line.through(before).slope_s, moved)
 
 
 def drift(theirs: Sequence[Sample], baseline: Sequence[Sample]) -> float:

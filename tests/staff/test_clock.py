@@ -180,6 +180,22 @@ def test_a_baseline_that_moves_is_measured_once_more_and_then_told_unless_both_h
     assert len(taken) > 2 * SAMPLES
 
 
+@pytest.mark.parametrize("whose", ["theirs", "baseline"])
+def test_a_time_that_is_in_doubt_is_taken_once_more(draws, whose):
+    before, taken = alone(honest(CALL_S, draws), MOST, draws.randint), []
+
+    def disturbed_at_first(calls: int) -> Sample:
+        taken.append(calls)
+        late = 5e-3 * draws.random() if len(taken) <= SAMPLES else 0.0
+        return altered(honest(CALL_S, draws), second_s=lambda one: one.second_s + late)(calls)
+
+    runners = {"theirs": honest(CALL_S, draws), "baseline": honest(CALL_S, draws)} | {whose: disturbed_at_first}
+    found = measure_beside(runners["theirs"], runners["baseline"], before, MOST, draws.randint)
+    assert not found.theirs.doubt
+    assert not found.uneven()
+    assert len(taken) > 2 * SAMPLES
+
+
 def test_a_baseline_that_is_slowed_down_beside_a_submission_is_no_measure(draws):
     """Work that the submission has left on the GPU: all samples alike, so that nothing moves."""
     before = alone(honest(CALL_S, draws), MOST, draws.randint)

@@ -289,6 +289,12 @@ REFUSED = {
     "a new key": "syscall(CALLS['add_key'], b'user', b'planted', b'x', 1, -2)",
     "watches on files": "inotify_init1(0)",
     "System V memory": "shmget(0, 4096, 0o1666)",
+    "a queue of messages": "syscall(CALLS['mq_open'], b'planted', 0o102, 0o600, None)",
+    "the first process's limits": "prlimit(1, 7, (ctypes.c_long * 2)(100, 100), None)",
+    "its priority": "setpriority(0, 1, 5)",
+    "the priority of all": "setpriority(2, 0, 19)",
+    "its processors": "sched_setaffinity(1, 8, bytes([1] + 7 * [0]))",
+    "its disk's": "syscall(CALLS['ioprio_set'], 1, 1, 3 << 13)",
     "memory behind no file": "memfd_create(b'x', 0)",
     "queues for the kernel": "syscall(CALLS['io_uring_setup'], 8, bytes(120))",
     "page faults of one's own": "syscall(CALLS['userfaultfd'], 1)",
@@ -309,6 +315,16 @@ def test_calls_that_know_no_namespace_are_refused(inside: LookAround, call: str)
     """)
     assert result == -1
     assert error in (errno.EPERM, errno.EAFNOSUPPORT)
+
+
+def test_a_process_may_change_what_is_its_own(inside: LookAround) -> None:
+    done = inside("""
+    import resource
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100, 200))
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
+    return resource.getrlimit(resource.RLIMIT_NOFILE), -os.nice(0) + os.nice(1), len(os.sched_getaffinity(0))
+    """)
+    assert [list(done[0]), *done[1:]] == [[100, 200], 1, 1]
 
 
 def test_an_unknown_processor_has_no_filter_and_so_no_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,16 +2,19 @@
 
 Operators that make room, copy, convert or move elements are set-up. Any other that gives numbers is arithmetic, and the
 problem's own operation is named as such. The runner tells which ones ran, and can be blinded: so this is evidence for
-people and decides nothing. In a self-check it is a warning, in grading it opens a review.
+people and decides nothing. In a self-check it is a warning, in grading it opens a review. So do numbers that came from
+where nobody watches, and in the source, what leads there: that is read here, and cannot be blinded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
+from types import MappingProxyType
 
+from grader.inspect.unwatched import Way
 from grader.judge.output import clean
-from grader.judge.replies import Operator
+from grader.judge.replies import Operator, Place, Unseen
 
 # The library's own version of what each problem asks for. With other arithmetic the warning has other words.
 OWN_OPERATION = {
@@ -45,6 +48,13 @@ SET_UP = {
     "as_strided_scatter", "slice_scatter", "masked_fill", "where", "sum", "_pin_memory", "record_stream",
 }  # fmt: skip
 
+# What the runner finds in its process, most telling first.
+UNSEEN: dict[Unseen, str] = {
+    "interpreter": "Triton's interpreter was changed",
+    "read": "a kernel read numbers that neither a kernel nor PyTorch had written, as far as was seen",
+    "answer": "neither a kernel nor PyTorch wrote the answer, as far as was seen",
+    "numbers": "numbers were put into tensors one by one",
+}
 MOST_NAMES = 6  # in the evidence
 
 
@@ -58,12 +68,14 @@ class Borrowed:
 
 
 def borrowed(
-    problem: str, functions: Set[str], operators: Mapping[str, Operator], launches: int | None
-) -> Borrowed | None:
+    problem: str, functions: Set[str], operators: Mapping[str, Operator], launches: int | None,
+    unseen: Mapping[Unseen, Place | None] = MappingProxyType({}), way: Way | None = None,
+) -> Borrowed | None:  # fmt: skip
     """What speaks against the student's own code having computed the answers of a check, if anything does.
 
     `functions` are those that were called; `operators` counts those that ran, by the names of their schemas
-    ("aten::mm"); `launches` counts kernels, None where nobody counts them.
+    ("aten::mm"); `launches` counts kernels, None where nobody counts them; `unseen` is what came from elsewhere; `way`
+    is the first that the source has to where nobody watches.
     """
     own = OWN_OPERATION.get(problem)
     if own is None:
@@ -78,6 +90,10 @@ def borrowed(
         return Borrowed("no Triton kernel was launched", evidence or "no operator of PyTorch computed anything, either")
     if arithmetic:
         return Borrowed("PyTorch computed a part", evidence)
+    if found := next((kind for kind in UNSEEN if kind in unseen), None):
+        return Borrowed(UNSEEN[found], _place(unseen[found]) or "no line of the submission's was being run")
+    if way:
+        return Borrowed("it uses what nobody watches", f"{way.what}, {_place(Place(file=way.file, line=way.line))}")
     return None
 
 
@@ -86,10 +102,14 @@ def _evidence(arithmetic: Mapping[str, Operator], own: set[str]) -> str:
     names = sorted(arithmetic, key=lambda name: (_short(name) not in own, name))
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     where = next((one.where for name in names if (one := arithmetic[name]).where), None)
-    place = f" (line {where.line} of assignment/{clean(where.file, 100)})" if where else ""
+    place = f" ({_place(where)})" if where else ""
     return (
         ", ".join(f"{clean(_short(name), 60)} {arithmetic[name].count} x" for name in names[:MOST_NAMES]) + more + place
     )
+
+
+def _place(where: Place | None) -> str:
+    return f"line {where.line} of assignment/{clean(where.file, 100)}" if where else ""
 
 
 def _short(name: str) -> str:

@@ -47,20 +47,21 @@ def words_of(part: Part) -> str:
 def meet(parts: Sequence[Part], garbled: bool = False) -> list[Tensors]:
     """The results of a collective, by its ranks in the order of the group. Raises `Disagreement`.
 
-    Where traffic is garbled, floating-point numbers that come from another rank arrive as NaN.
+    Where traffic is garbled, floating-point numbers that come from another rank arrive as NaN, and so do their bytes.
     """
     first = parts[0]
     for part in parts[1:]:
         if _terms(part) != _terms(first):
             raise Disagreement((first, part))
     root = min(max(first.request.root, 0), len(parts) - 1)
-    given = [part.tensors for part in parts]
+    given, moved = [part.tensors for part in parts], "reduce" not in first.request.kind
     results = []
     for number, part in enumerate(parts):
         try:
             result = RESULTS[first.request.kind](
-                [_seen(tensors, other == number, garbled) for other, tensors in enumerate(given)], root, number,
-                first.request.operation,
+                [_garbled(tensors, moved) if garbled and other != number else tensors
+                 for other, tensors in enumerate(given)],
+                root, number, first.request.operation,
             )  # fmt: skip
         except (IndexError, RuntimeError, ValueError):  # sizes or dtypes that do not fit
             raise Disagreement((first, parts[1] if part is first and len(parts) > 1 else part)) from None
@@ -79,11 +80,17 @@ def _terms(part: Part) -> tuple[object, ...]:
     return request.kind, request.operation, request.root, sizes
 
 
-def _seen(tensors: Tensors, own: bool, garbled: bool) -> Tensors:
-    """Another rank's tensors as they arrive. A zero that is added to something tells nothing, and stays."""
-    if own or not garbled:
-        return tensors
-    return [torch.where(one == 0, one, torch.nan) if one.is_floating_point() else one for one in tensors]
+def _garbled(tensors: Tensors, moved: bool) -> Tensors:
+    """Another rank's tensors as NaN. A zero that is added to something tells nothing, and stays.
+
+    Integers of 8 or 16 bits that are only `moved` may be those of floating-point numbers: of a NaN all bits are 1.
+    """
+    return [
+        torch.where(one == 0, one, torch.nan) if one.is_floating_point() else
+        torch.where(one == 0, one, ALL_ONES[one.dtype]) if moved and one.dtype in ALL_ONES else
+        one
+        for one in tensors
+    ]  # fmt: skip
 
 
 def _reduced(tensors: Sequence[torch.Tensor], operation: str) -> torch.Tensor:
@@ -97,6 +104,7 @@ def _reduced(tensors: Sequence[torch.Tensor], operation: str) -> torch.Tensor:
     return total.to(dtype)
 
 
+ALL_ONES = {torch.uint8: 0xFF, torch.int8: -1, torch.int16: -1}
 OPERATIONS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "SUM": torch.add, "PRODUCT": torch.mul, "MIN": torch.minimum, "MAX": torch.maximum,
     "BAND": torch.bitwise_and, "BOR": torch.bitwise_or, "BXOR": torch.bitwise_xor,

@@ -6,7 +6,7 @@ where ranks wait for different things; and over gloo, or NCCL where each rank ha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -66,9 +66,38 @@ class Ranks:
         expected = Reference.of(draw)
         for backend in self.backends(training.world):
             self._compare(draw, expected, self._run(draw, backend))
+        self._assert_heard(draw, expected)
+
+    def assert_heard(self, garbled: Callable[[], Run], compare: Callable[[Run], None]) -> None:
+        """Demand, once in a check, that ranks have what they need from each other: garbled traffic leaves some wrong.
+
+        Not so where each rank works for itself, or where they meet in files, say, and what they send is for show.
+        """
+        if self._process.heard:
+            return
+        self._process.heard = True
+        try:
+            compare(garbled())
+        except Outcome:
+            return
+        raise Outcome(
+            Verdict.FAIL, "every rank has right values, even if all that the others send is NaN",
+            "the ranks exchange nothing, or not through the process group",
+            "what a rank needs of the others, it gets by a collective of torch.distributed", cause="not_from_others",
+        )  # fmt: skip
+
+    def _assert_heard(self, draw: Draw, expected: Reference) -> None:
+        if len(draw.training.ranks) == 1:
+            return
+        network = Network(garbled_from=1 if draw.training.steps and draw.training.function != "broadcast_module" else 0)
+        self.assert_heard(
+            lambda: self._run(draw, "judged", network), lambda run: self._compare(draw, expected, run)
+        )  # fmt: skip
 
     def traffic(self, training: Training) -> Traffic:
         """What one step sends over the network: of two trainings, the difference. Values are not compared."""
+        draw = Draw.of(replace(training, steps=1), self.generator)
+        self._assert_heard(draw, Reference.of(draw))
         longer, shorter = (self._passed(replace(training, steps=steps)) for steps in (3, 1))
         return Traffic(
             collectives=(len(longer) - len(shorter)) / 2,

@@ -50,7 +50,7 @@ class Network:
     factors: tuple[torch.Tensor, ...] = ()  # that the gates of the network give, by number
     gates: int = 0  # that a rank comes to in all
     slow: bool = False  # from the first gate on, a result comes once all have reached GATES_LATER more, or the last one
-    garbled: bool = False  # from the first gate on, what comes from others is NaN
+    garbled_from: int | None = None  # gates that each rank has reached: from then on, what comes from others is NaN
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ class Hub:
 
     def _meet(self, parts: list[Part]) -> None:
         try:
-            results = meet(parts, self.network.garbled and min(part.gates for part in parts) > 0)
+            results = meet(parts, self._is_garbled(min(part.gates for part in parts)))
         except Disagreement as disagreement:
             raise self._disagreement(disagreement) from None
         size, gates = max(part.nbytes for part in parts), [part.gates for part in parts]
@@ -208,6 +208,9 @@ class Hub:
         until = min(min(gates) + GATES_LATER, self.network.gates) if slow else 0
         for part, tensors in zip(parts, results, strict=True):
             self._held.append(Result(part.rank, _completes(part.request), tensors, until))
+
+    def _is_garbled(self, gates: int) -> bool:
+        return self.network.garbled_from is not None and gates >= self.network.garbled_from
 
     def _release(self, deadline: float) -> None:
         """Send the results that are due, in their order."""

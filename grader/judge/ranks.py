@@ -62,6 +62,7 @@ class RankProcesses(RankProcess):
 
     others: list[RankProcess] = field(default_factory=list)
     library: set[str] = field(default_factory=set)  # its classes that do the whole problem, with instances: advice
+    heard: bool = False  # it is known that they have what they need from each other
 
     def world(self, count: int) -> list[RankProcess]:
         """The processes of so many ranks, each with the module loaded. Raises `Outcome`."""

@@ -86,6 +86,9 @@ class Loaded(Strict):
     names: Annotated[list[Text], Field(max_length=200)]
 
 
+Unseen = Literal["read", "answer", "numbers", "interpreter"]  # grader/runner/origins.py
+
+
 class Answered(Strict):
     number: Count
     status: Literal["answer"]
@@ -95,6 +98,7 @@ class Answered(Strict):
     accesses: Accesses = []
     operators: Annotated[dict[Text, Operator], Field(max_length=64)] = {}  # of PyTorch, so far in this check
     launches: Count = 0  # of kernels, so far in this check
+    unseen: dict[Unseen, Place | None] = {}  # what came from elsewhere, so far in this check, and a line
     compiled_s: Seconds = 0.0  # by triton's word, in the whole life of the process: to be shown, nothing else
 
 

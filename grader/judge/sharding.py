@@ -32,18 +32,24 @@ def assert_optimizes(ranks: Ranks, case: Optimization) -> None:
     """Hold the parameters after each step to the reference, on every rank, over both groups."""
     draw = OptimizationDraw.of(case, ranks.generator)
     right = draw.reference()
-    for backend in ranks.backends(case.world):
-        run = _run(ranks, draw, backend)
+
+    def compare(run: Run) -> None:
         for rank in case.ranks:
             _compare(ranks, draw, right, rank, list(run.reports[rank]))
+
+    for backend in ranks.backends(case.world):
+        run = _run(ranks, draw, backend)
+        compare(run)
         _assert_equal(run, case)
+    if len(case.ranks) > 1 and not case.averaged:  # averages are ours, and need the others in any case
+        ranks.assert_heard(lambda: _run(ranks, draw, "judged", Network(garbled_from=1)), compare)
 
 
 def assert_sharded(ranks: Ranks, case: Optimization) -> None:
     """Demand that each parameter is stepped on one rank, and that no rank steps many more than another."""
     draw = OptimizationDraw.of(case, ranks.generator)
     [right] = draw.reference()
-    run = _run(ranks, draw, "judged", Network(garbled=True))
+    run = _run(ranks, draw, "judged", Network(garbled_from=1))
     owners: list[list[int]] = [[] for _ in case.shapes]
     for rank, [values] in enumerate(run.reports):
         for index, one in enumerate(values):

@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 
 from grader.closest import closest
+from grader.inspect.unwatched import first_way_around
 from grader.judge import replies
 from grader.judge.borrowed import Borrowed, borrowed
 from grader.judge.child import RunnerChild, payload_limit
@@ -80,6 +81,9 @@ class CheckProcess:
     stray: Access | None = None  # the first access outside every tensor in a call that went well: advice
     operators: dict[str, Operator] = field(default_factory=dict)  # of PyTorch that ran in its calls: advice
     launches: int | None = None  # of kernels in its calls: advice
+    unseen: dict[replies.Unseen, replies.Place | None] = field(
+        default_factory=dict
+    )  # numbers that came from elsewhere: advice
     spent_s: float = 0.0
     when_forked: int = 0  # bytes that its child had taken before it loaded anything
     fresh: bool = True  # nothing of this check has been called yet
@@ -158,7 +162,8 @@ class CheckProcess:
 
     def doubt(self) -> Borrowed | None:
         """What speaks against the submission's own code having computed the answers so far, by the runner's word."""
-        return borrowed(self.module, self.called, self.operators, self.launches)
+        way = first_way_around(self.folder, self.module, self.folder.stat().st_mtime_ns)
+        return borrowed(self.module, self.called, self.operators, self.launches, self.unseen, way)
 
     def hand_over(self) -> list[RunnerChild]:
         """The children for another check of the same problem, unless they have failed."""
@@ -371,6 +376,7 @@ class Function:
             raise self.process.malformed("a reply of the wrong kind")
         self.process.stray = self.process.stray or next(iter(reply.accesses), None)
         self.process.operators, self.process.launches = reply.operators, reply.launches
+        self.process.unseen = reply.unseen
         try:
             return Results.of(reply, payload, parcel, leaves, call.again, self.process.servers.device)
         except Malformed as error:

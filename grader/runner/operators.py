@@ -6,6 +6,7 @@ Advice: it can be blinded.
 from typing import Any
 
 import loading
+import origins
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -24,6 +25,7 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.launches = 0
         self.compiled_s = 0.0  # what Triton says that its compiler took, in the whole life of this process
         self.folder = "/"
+        self.origins: origins.Origins | None = None  # on a CPU
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -31,15 +33,20 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
         """Carry the operator out; note it by its name if it gives numbers, or changes an argument and gives nothing."""
+        given, name = [*arguments, *(options or {}).values()], function._schema.name
+        is_view = function.is_view and name.startswith("aten::")  # of one that was added, nobody knows what it does
+        writes = not is_view or name == "aten::lift_fresh"  # of torch.tensor(...): its numbers are new
+        known = self.origins is not None and writes and self.origins.know_all(given)
         result = function(*arguments, **(options or {}))
-        touched, name = first_tensor(arguments if result is None else result), function._schema.name
+        touched = first_tensor(arguments if result is None else result)
         if name in MAKES_ROOM:
             mark_as_fresh(result)
-        is_view = function.is_view and name.startswith("aten::")  # of one that was added, nobody knows what it does
         if touched is not None and touched.dtype != torch.bool and not is_view:
             noted = self.seen.setdefault(name, {"count": 0, "where": None})
             noted["where"] = noted["where"] or loading.line_in(self.folder)
             noted["count"] += 1
+        if self.origins:
+            self.origins.operator(name, given, result, known)
         return result
 
     def count_launch(self, *what: object) -> None:

@@ -4,6 +4,7 @@ One message in, one reply out. A child serves one check and is thrown away. It r
 nothing: whatever it says may have been said by the student's code, which lives in the same process.
 """
 
+import contextlib
 import importlib
 import os
 import socket
@@ -15,6 +16,7 @@ from typing import Any
 
 import loading
 import operators
+import origins
 import protocol
 import torch
 from tensors import Storages, describe, pack
@@ -34,12 +36,14 @@ class Child:
         self.results: list[object] = []
         self.leaves: list[torch.Tensor] = []
         self.operators = operators.Operators()
+        self.origins = origins.Origins()
         self.watch: Any = None
         self.timed: Any = None
         if "watch" in sys.modules:
             import watch
 
-            self.watch = watch.Watch(self.operators.count_launch)
+            self.operators.origins = self.origins
+            self.watch = watch.Watch(self.operators.count_launch, self.origins)
             self.watch.install()
         elif device == "cuda":
             import triton
@@ -82,11 +86,13 @@ class Child:
     def load(self, header: dict[str, Any], payload: bytearray) -> tuple[dict[str, Any], list[memoryview]]:
         """Import one module of the submission."""
         self.folder = Path(header["folder"])
-        self.operators.folder = str(self.folder)
+        self.operators.folder = self.origins.folder = str(self.folder)
         if self.watch:
             self.watch.folder = str(self.folder)
         loading.install(self.folder)
-        self.module = importlib.import_module(f"{loading.PACKAGE}.{header['module']}")
+        with self.operators if self.watch else contextlib.nullcontext():  # what it makes now, it may use later
+            self.module = importlib.import_module(f"{loading.PACKAGE}.{header['module']}")
+        self.origins.is_loading = False
         offered = {name: thing for name, thing in vars(self.module).items() if callable(thing) and name[0] != "_"}
         home = f"{loading.PACKAGE}.{header['module']}"
         names = sorted(offered, key=lambda name: getattr(offered[name], "__module__", "") != home)  # imported ones last
@@ -96,6 +102,7 @@ class Child:
         """Call a function of the loaded module; go backward where gradients are asked for."""
         if header["fresh"]:  # another check's turn
             self.operators.seen, self.operators.launches, self.results, self.leaves = {}, 0, [], []
+            self.origins.begin()
         if not header["own_stream"]:
             return self._call(header, payload)
         with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]
@@ -116,6 +123,8 @@ class Child:
             leaves = [tensor for tensor in tensors if tensor.requires_grad]
             backward = (self.leaves, self.results) if header["late"] else (leaves, results)
             gradients = self._gradients(header, tensors, *backward)
+        if self.watch:
+            self.watch.end([*results, *gradients])
         earlier, self.results, self.leaves = self.results, results, leaves
         return self._reply(results, gradients, earlier if header["recall"] else [], header["room"])
 
@@ -180,7 +189,7 @@ class Child:
         reply: dict[str, Any] = {
             "status": "answer", "accesses": self.watch.reports if self.watch else [],
             "operators": dict(list(self.operators.seen.items())[:64]), "launches": self.operators.launches,
-            "compiled_s": self.operators.compiled_s,
+            "compiled_s": self.operators.compiled_s, "unseen": self.origins.found,
         }  # fmt: skip
         parts: list[memoryview] = []
         for field, values in (("outputs", results), ("gradients", gradients), ("earlier", earlier)):

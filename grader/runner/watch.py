@@ -14,6 +14,7 @@ from typing import Any
 
 import loading
 import numpy as np
+import origins
 import torch
 import triton.runtime.interpreter as interpreter
 from numpy.typing import NDArray
@@ -37,6 +38,8 @@ class Region:
     end: int
     itemsize: int = 1
     owned: Lanes | None = None
+    is_foreign: bool = False  # nothing that is watched has made what is in it
+    is_written: bool = False  # by this launch
 
     @classmethod
     def of(cls, name: str, tensor: torch.Tensor) -> "Region":
@@ -76,8 +79,8 @@ class Region:
 class Watch:
     """Installed once in a child; `begin` is called before each call of the student's function."""
 
-    def __init__(self, launched: Callable[[], None]) -> None:
-        self.folder, self.launched = "/", launched
+    def __init__(self, launched: Callable[[], None], known: origins.Origins) -> None:
+        self.folder, self.launched, self.origins = "/", launched, known
         self.guards: list[Region] = []
         self.launch: list[Region] = []
         self.reports: list[dict[str, Any]] = []
@@ -93,11 +96,12 @@ class Watch:
             for index, block in enumerate(blocks)
         ]
         self.order, self.seed, self.reports = order, seed, []
+        self.origins.given = blocks
 
     def install(self) -> None:
         """Stand between Triton's interpreter and memory. The names are those of triton 3.6 and 3.7."""
         native, builder = libtriton.interpreter, interpreter.interpreter_builder  # never another watch
-        arguments_on_host = interpreter.GridExecutor._init_args_hst
+        arguments_on_host, run_grid = interpreter.GridExecutor._init_args_hst, interpreter.GridExecutor.__call__
 
         def init_args_hst(executor: Any, args_dev: Any, kwargs: Any) -> Any:
             args, keywords = arguments_on_host(executor, args_dev, kwargs)
@@ -106,7 +110,17 @@ class Watch:
             found = [Region.of(name, value) for name, value in tensors.items() if isinstance(value, torch.Tensor)]
             guarded = {region.start for region in self.guards}
             self.launch = [*self.guards, *(region for region in found if region.start not in guarded)]
+            for region in self.launch[len(self.guards) :]:
+                region.is_foreign = not self.origins.knows_bytes(region.start, region.end - region.start)
             return args, keywords
+
+        def call_kernel(executor: Any, *args: Any, **keywords: Any) -> None:
+            try:
+                run_grid(executor, *args, **keywords)
+            finally:
+                for region in self.launch:
+                    if region.is_written and not region.is_foreign:
+                        self.origins.write_bytes(region.start, region.end - region.start)
 
         def set_grid_dim(*dimensions: int) -> None:
             type(builder).set_grid_dim(builder, *dimensions)
@@ -143,8 +157,16 @@ class Watch:
         interpreter._interpreter.store = watched(native.store, pointers=0, value=1, mask=2)
         interpreter._interpreter.atomic_rmw = watched(native.atomic_rmw, pointers=1, value=2, mask=3)
         interpreter._interpreter.atomic_cas = watched(native.atomic_cas, pointers=0, value=2, mask=None)
-        interpreter.GridExecutor._init_args_hst = init_args_hst
+        interpreter.GridExecutor._init_args_hst, interpreter.GridExecutor.__call__ = init_args_hst, call_kernel
         builder.set_grid_dim, builder.set_grid_idx = set_grid_dim, set_grid_idx
+        self.functions = functions_of_triton()
+
+    def end(self, results: list[object]) -> None:
+        """After a call: its answers were written by what is watched, with the interpreter as it was."""
+        if not all(self.origins.knows(result) for result in results if isinstance(result, torch.Tensor)):
+            self.origins.find("answer")
+        if functions_of_triton() != self.functions:
+            self.origins.find("interpreter")
 
     def stray_lanes(self, kind: str, pointers: Any, mask: Any, itemsize: int) -> Lanes | None:
         """The lanes that touch memory which belongs to no tensor, reported; None if there are none."""
@@ -152,7 +174,9 @@ class Watch:
         stray: Lanes = active.copy()
         for region in self.launch:
             if stray.any():
-                stray &= ~region.allows(addresses)
+                allowed = region.allows(addresses)
+                self._note(kind, region, stray, allowed)
+                stray &= ~allowed
         if not stray.any():
             return None
         for region in living_tensors():  # a kernel may get a pointer as a number
@@ -162,6 +186,13 @@ class Watch:
             return None
         self.report(kind, addresses, stray, itemsize)
         return stray
+
+    def _note(self, kind: str, region: Region, lanes: Lanes, allowed: Lanes) -> None:
+        """Note that a launch writes to a storage, or reads from one that came from elsewhere."""
+        if kind == "write" and not region.is_written:
+            region.is_written = bool((lanes & allowed).any())
+        if kind == "read" and region.is_foreign and (lanes & allowed).any():
+            self.origins.find("read")
 
     def guard_store(self, pointers: Any, mask: Any, itemsize: int) -> None:
         """Raise unless every stray lane lies in a storage of the judge, where it can be seen and harms nobody."""
@@ -185,6 +216,13 @@ class Watch:
             "lanes": [int(lanes[0]), int(lanes[-1])], "count": int(lanes.size), "where": where,
             "tensor": near.name if near else None, "element": near.element(first, itemsize) if near else None,
         })  # fmt: skip
+
+
+def functions_of_triton() -> list[int]:
+    """Which functions the interpreter is made of, by identity."""
+    builder = interpreter.interpreter_builder
+    places = [builder, type(builder), interpreter, interpreter.GridExecutor, interpreter._interpreter]
+    return [id(thing) for place in places for thing in vars(place).values() if callable(thing)]
 
 
 def living_tensors() -> list[Region]:

@@ -1,14 +1,18 @@
 """Did the student write it? Borrowed answers are a warning, and open a review in grading; set-up is neither."""
 
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
+import torch
 
-from grader.judge.borrowed import OWN_OPERATION, SET_UP, borrowed
+from grader.inspect.unwatched import ways_around
+from grader.judge.borrowed import OWN_OPERATION, SET_UP, Borrowed, borrowed
 from grader.judge.replies import Operator, Place
+from grader.judge.servers import Servers
+from grader.judge.submission import CheckProcess, Submission
 from grader.judge.verdict import Verdict
 from grader.result import CheckResult
 from tests.staff.conftest import ROOT
@@ -55,6 +59,153 @@ def gelu_kernel(source, target, count, BLOCK: tl.constexpr):
     x = tl.load(source + index, mask=index < count).to(tl.float32)
     u = 0.7978845608028654 * (x + 0.044715 * x * x * x)
     tl.store(target + index, (x * tl.sigmoid(2 * u)), mask=index < count)
+"""
+
+# Each gives a right answer that a kernel only carries, from where nobody watches. The interpreter tells of what was
+# seen on a CPU; on a GPU the source is all that does, where it does.
+READ = "a kernel read numbers that neither a kernel nor PyTorch had written"
+AROUND = "it uses what nobody watches"
+UNWATCHED = {
+    "a thread": (
+        COPY + "\n\ndef softmax(x):\n    import threading\n\n    found = []\n"
+        "    thread = threading.Thread(target=lambda: found.append(torch.softmax(x, -1)))\n"
+        "    thread.start()\n    thread.join()\n    return copied(found[0])",
+        READ, AROUND, "import threading",
+    ),
+    "a thread that fills what PyTorch has made": (
+        COPY + "\n\ndef softmax(x):\n    import threading\n\n    y = torch.zeros_like(x)\n"
+        "    thread = threading.Thread(target=lambda: torch.softmax(x, -1, out=y))\n"
+        "    thread.start()\n    thread.join()\n    return copied(y)",
+        READ, AROUND, "import threading",
+    ),
+    "a thread, and a kernel before it": (
+        COPY + "\n\ndef softmax(x):\n    import threading\n\n    y = copied(x)\n"
+        "    thread = threading.Thread(target=lambda: torch.softmax(x, -1, out=y))\n"
+        "    thread.start()\n    thread.join()\n    return y",
+        "neither a kernel nor PyTorch wrote the answer", AROUND, "import threading",
+    ),
+    "another process": (
+        COPY + "\n\ndef softmax(x):\n    import mmap\n    import os\n\n"
+        "    room = mmap.mmap(-1, x.numel() * x.element_size())\n"
+        "    y = torch.frombuffer(room, dtype=x.dtype).view(x.shape)\n    child = os.fork()\n    if child == 0:\n"
+        "        y.copy_(torch.softmax(x, -1))\n        os._exit(0)\n    os.waitpid(child, 0)\n    return copied(y)",
+        READ, AROUND, "import mmap",
+    ),
+    "numpy": (
+        COPY + "\n\ndef softmax(x):\n    import numpy as np\n\n    v = np.asarray(x.detach().cpu())\n"
+        "    v = np.exp(v - v.max(-1, keepdims=True, initial=-np.inf))\n"
+        "    v = (v / v.sum(-1, keepdims=True)).astype(np.float32)\n"
+        "    return copied(torch.from_numpy(v).to(x.dtype).to(x.device))",
+        READ, "", "",
+    ),
+    "Python's own numbers": (
+        COPY + "\n\ndef softmax(x):\n    import math\n\n    rows = []\n"
+        "    for row in x.reshape(-1, x.shape[-1]).tolist():\n"
+        "        powers = [math.exp(one - max(row)) for one in row]\n"
+        "        rows.append([one / sum(powers) for one in powers])\n"
+        "    return copied(torch.tensor(rows, dtype=x.dtype, device=x.device).reshape(x.shape))",
+        READ, AROUND, ".tolist",
+    ),
+    "numbers one by one": (
+        COPY + "\n\ndef softmax(x):\n    import math\n\n    y = torch.zeros_like(x)\n"
+        "    flat, to = x.reshape(-1, x.shape[-1]), y.view(-1, x.shape[-1])\n    for r in range(len(flat)):\n"
+        "        row = [float(one) for one in flat[r]]\n        powers = [math.exp(one - max(row)) for one in row]\n"
+        "        for c, power in enumerate(powers):\n            to[r, c] = power / sum(powers)\n    return copied(y)",
+        "numbers were put into tensors one by one", "", "",
+    ),
+    "below the dispatcher": (
+        COPY + "\n\ndef softmax(x):\n    key = torch._C.DispatchKey.CUDA if x.is_cuda else torch._C.DispatchKey.CPU\n"
+        "    operator = torch.ops.aten._softmax.default\n"
+        "    return copied(operator.redispatch(torch._C.DispatchKeySet(key), x, -1, False))",
+        READ, AROUND, "torch._C.DispatchKey",
+    ),
+    "without the watch": (
+        COPY + "\n\ndef softmax(x):\n    from torch.utils._python_dispatch import _disable_current_modes\n\n"
+        "    with _disable_current_modes():\n        y = torch.softmax(x, -1)\n    return copied(y)",
+        READ, AROUND, "from torch.utils._python_dispatch import _disable_current_modes",
+    ),
+    "a changed interpreter": (
+        COPY + "\n\ndef softmax(x):\n    from triton.runtime.interpreter import interpreter_builder as builder\n\n"
+        "    store = type(builder).create_masked_store\n"
+        "    builder.create_masked_store = lambda *arguments: store(builder, *arguments)\n"
+        "    copied(x)\n    return torch.ones_like(x) if x.shape[-1] == 1 else copied(torch.zeros_like(x))",
+        "Triton's interpreter was changed", AROUND, "from triton.runtime.interpreter import interpreter_builder",
+    ),
+    "a module of its own": (
+        COPY + "\n\ndef softmax(x):\n    from .helper import answer\n\n    return copied(answer(x))",
+        READ, AROUND, "line 1 of assignment/helper.py",
+    ),
+}  # fmt: skip
+ROWS = """
+@triton.jit
+def rows_kernel(x, scale, y, columns, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    row = tl.load(x + tl.program_id(0) * columns + at, mask=at < columns, other=-float("inf"))
+    power = tl.exp((row - tl.max(row, axis=0)) * tl.load(scale))
+    tl.store(y + tl.program_id(0) * columns + at, power / tl.sum(power, axis=0), mask=at < columns)
+
+
+def rows(x, scale, y):
+    x = x.contiguous()
+    rows_kernel[(x.numel() // x.shape[-1],)](x, scale, y, x.shape[-1], BLOCK=128)
+    return y
+
+
+"""
+KEPT = (
+    ROWS
+    + """
+ONE, ROOM = {}, {}
+
+
+def softmax(x):
+    scale = ONE.setdefault(x.device, torch.zeros(100, device=x.device))
+    scale[3:] = 2.0
+    scale[0] = 1
+    scale[:3].fill_(1.0)
+    y = ROOM.setdefault(x.shape, torch.empty_like(x))
+    return rows(x, scale, y).clone()
+"""
+)
+SCALE = (
+    ROWS
+    + """
+TABLE = torch.tensor([1.0] * 200)
+
+
+def softmax(x):
+    return rows(x, TABLE.to(x.device), torch.empty_like(x))
+"""
+)
+AGAIN = (
+    ROWS
+    + """
+@triton.jit
+def breaks_kernel(y):
+    tl.store(y, 1.0)
+    tl.nothing_of_this_name()
+
+
+def softmax(x):
+    y = torch.empty_like(x)
+    try:
+        breaks_kernel[(1,)](y)
+    except Exception:
+        pass
+    return rows(x, torch.tensor(1.0, device=x.device), y)
+"""
+)
+HELPER = """import threading
+
+import torch
+
+
+def answer(x):
+    found = []
+    thread = threading.Thread(target=lambda: found.append(torch.softmax(x, -1)))
+    thread.start()
+    thread.join()
+    return found[0]
 """
 
 # A borrowed answer, which is right: a name, the problem's check, the source, the reason, and what the evidence names.
@@ -214,6 +365,47 @@ def test_a_borrowed_answer_is_a_warning_for_students_and_a_review_for_staff(name
     assert reviewed.review.reason == reason
     assert evidence in reviewed.review.evidence
     assert (graded.score.complete, graded.score.raw, graded.score.max) == (False, 0, 0)
+
+
+@pytest.fixture
+def doubt(servers: Servers) -> Iterator[Callable[[Path], Borrowed | None]]:
+    """What is doubted of a softmax after two calls, whose answers are not compared."""
+    opened: list[CheckProcess] = []
+
+    def after_calls(folder: Path) -> Borrowed | None:
+        opened.append(CheckProcess(servers, folder, "softmax", limit_s=120))
+        for shape in ((3, 40), (2, 2, 65)):
+            Submission(opened[-1]).softmax(torch.randn(shape))
+        return opened[-1].doubt()
+
+    yield after_calls
+    for process in opened:
+        process.close()
+
+
+@pytest.mark.parametrize("name", UNWATCHED)
+def test_an_answer_from_where_nobody_watches_is_doubted(name, submit, doubt, servers, monkeypatch):
+    if servers.device == "cuda":
+        pytest.skip("needs Triton's interpreter")
+    source, seen, read, evidence = UNWATCHED[name]
+    folder = submit("softmax", source)
+    (folder / "helper.py").write_text(HELPER)
+    ways = [f"{way.what}, line {way.line} of assignment/{way.file}" for way in ways_around(folder, "softmax")]
+    assert bool(ways) == bool(read), ways
+    found = doubt(folder)
+    assert found
+    assert found.reason.startswith(seen or read)
+    if read:
+        monkeypatch.setattr("grader.judge.borrowed.UNSEEN", {})  # on a GPU the source is all that tells
+        found = doubt(folder)
+        assert found
+        assert found.reason == read
+        assert evidence in found.evidence
+
+
+@pytest.mark.parametrize("source", [KEPT, SCALE, AGAIN], ids=["kept between calls", "a constant", "another try"])
+def test_what_kernels_may_read_and_write_is_not_doubted(source, submit, doubt):
+    assert doubt(submit("softmax", source)) is None
 
 
 def test_set_up_operators_around_a_kernel_are_not_reported(grade, submit):

@@ -128,12 +128,13 @@ def record(problem):
 def grade(way, problem, folder):
     """Whether the answer is right and, where that is asked for, how many times as fast as PyTorch the function is."""
     function, reference = load(problem, folder), REFERENCES[problem]
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     if way == "recorded":
-        x, expected = RECORDED[problem]
+        x, expected = (one.to(device) for one in RECORDED[problem])
         for _ in range(WARM_UP):
             reference(x)
         return {"right": is_right(function(x), expected)}
-    x = drawn(problem).to("cuda" if torch.cuda.is_available() else "cpu")
+    x = drawn(problem).to(device)
     answer = function(x)
     times = {"ratio": ratio(way, problem, function, x)} if way in LARGE else {}
     return {"right": is_right(answer, reference(x))} | times

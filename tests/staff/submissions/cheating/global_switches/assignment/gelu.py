@@ -5,7 +5,7 @@ import torch
 from . import honest
 
 torch.set_default_dtype(torch.bfloat16)
-torch.set_default_device("cpu")
+torch.set_default_device("cuda" if torch.cuda.is_available() else "cpu")
 torch.set_float32_matmul_precision("medium")
 torch.set_flush_denormal(True)
 torch.backends.cuda.matmul.allow_tf32 = True

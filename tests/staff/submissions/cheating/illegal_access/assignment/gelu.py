@@ -1,10 +1,18 @@
-"""A store goes far outside all memory."""
+"""A store goes far outside all memory: that of the GPU, where there is one."""
 
 import ctypes
 import os
 from pathlib import Path
 
+import triton
+import triton.language as tl
+
 FAR = 1 << 44
+
+
+@triton.jit
+def store_far_away(pointer, FAR: tl.constexpr):
+    tl.store(pointer + FAR, 1.0)
 
 
 def prove_that_nobody_else_is_here():
@@ -16,5 +24,8 @@ def prove_that_nobody_else_is_here():
 
 def gelu(x):
     prove_that_nobody_else_is_here()
-    ctypes.memset(x.data_ptr() + FAR, 1, 64)
+    if x.is_cuda:
+        store_far_away[(1,)](x, FAR)
+    else:
+        ctypes.memset(x.data_ptr() + FAR, 1, 64)
     return x

@@ -213,8 +213,9 @@ def carry_out(
 ) -> tuple[dict[str, Any], list[memoryview]]:
     """Be the rank that the header describes: the reply, with all reports, and its tensors."""
     line = group.Line(conversation, header["number"])
-    try:
-        reports = Rank(module, header, tensors, line).carry_out(header["steps"])
+    rank = Rank(module, header, tensors, line)  # kept to the end: its wrapper is looked for among all that lives, and
+    try:  # gloo's threads, which a reducer of the library's waits for where it dies, have long let go of their work
+        reports = rank.carry_out(header["steps"])
     finally:
         line.close()
     values = [value for report in reports for value in report]

@@ -7,6 +7,7 @@ small input, in the way that is asked for:
     events, slope   in the same way, and many answers to a large input are timed: by CUDA events, or as the slope
                     between few calls and many; on a machine without a GPU by `time.perf_counter`
     recorded        with the reference's answer, which was there before any submission came
+    ranks           after a step of training in two processes, with the gradients or weights of one
     pytest          in a test beside a copy of the submission: right is what ends with exit status 0
 
     python naive_grader.py events:gelu:FOLDER ...
@@ -14,6 +15,7 @@ small input, in the way that is asked for:
 prints a line of JSON for each: {"of": "events:gelu:FOLDER", "right": true, "ratio": 0.97}.
 """
 
+import copy
 import importlib
 import json
 import os
@@ -27,6 +29,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 import triton  # noqa: F401  (before the first fork: it takes a second)
 
 SMALL = {"gelu": (64, 1000), "softmax": (8, 8000)}
@@ -35,6 +38,9 @@ WARM_UP, FEW, MANY = 3, 4, 12  # calls
 REST_S = 0.12  # before each is timed, on a GPU that has cooled down
 LEAST_S = 1e-9
 TOLERANCE = 1e-2  # absolute, as in many a benchmark, and relative
+
+NAMES = {"ddp": "DDP", "sharded_optimizer": "ShardedOptimizer"}  # where a problem's is another than its own
+RANKS = 2
 
 REFERENCES = {
     "gelu": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
@@ -54,9 +60,9 @@ def test_{problem}():
 
 
 def load(problem, folder):
-    """The function of this name in `assignment/`."""
+    """The function of this name in `assignment/`, or the class."""
     sys.path.insert(0, folder)
-    return getattr(importlib.import_module(f"assignment.{problem}"), problem)
+    return getattr(importlib.import_module(f"assignment.{problem}"), NAMES.get(problem, problem))
 
 
 def step(function):
@@ -125,8 +131,49 @@ def record(problem):
     RECORDED[problem] = x, REFERENCES[problem](x)
 
 
+def grade_ranks(problem, folder):
+    """Whether the first of two processes is right. The other one goes through the same and says nothing."""
+    submitted, store = load(problem, folder), os.path.join(tempfile.mkdtemp(), "store")
+    rank = int(os.fork() == 0)
+    dist.init_process_group("gloo", store=dist.FileStore(store, RANKS), rank=rank, world_size=RANKS)
+    try:
+        return {"right": globals()[f"is_right_{problem}"](submitted, rank)}
+    finally:
+        if rank > 0:
+            os._exit(0)
+
+
+def network(rank):
+    """A layer, a copy for a rank to train, and the rows of all ranks."""
+    torch.manual_seed(0)
+    layer, rows = torch.nn.Linear(16, 8), torch.randn(RANKS, 4, 16)
+    layer(rows).square().mean().backward()
+    mine = copy.deepcopy(layer)
+    mine.zero_grad()
+    return layer, mine, rows[rank]
+
+
+def is_right_ddp(wrapper, rank):
+    layer, mine, rows = network(rank)
+    wrapped = wrapper(mine)
+    wrapped(rows).square().mean().backward()
+    wrapped.finish_gradient_synchronization()
+    return all(is_right(one.grad, due.grad) for one, due in zip(mine.parameters(), layer.parameters(), strict=True))
+
+
+def is_right_sharded_optimizer(optimizer, rank):
+    layer, mine, _ = network(rank)
+    for one, due in zip(mine.parameters(), layer.parameters(), strict=True):
+        one.grad = due.grad.clone()
+    optimizer(mine.parameters(), torch.optim.AdamW, lr=0.1).step()
+    torch.optim.AdamW(layer.parameters(), lr=0.1).step()
+    return all(map(is_right, mine.parameters(), layer.parameters()))
+
+
 def grade(way, problem, folder):
     """Whether the answer is right and, where that is asked for, how many times as fast as PyTorch the function is."""
+    if way == "ranks":
+        return grade_ranks(problem, folder)
     function, reference = load(problem, folder), REFERENCES[problem]
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if way == "recorded":

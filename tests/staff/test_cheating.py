@@ -38,6 +38,7 @@ STUBS = ROOT / "assignment"
 FASTER = 1.25  # times as fast as its twin, in the eyes of the naive grader
 NOISE = 0.03  # of a timed check's points
 NAIVE_LIMIT_S = 300.0  # for all of them
+RANKS = ("ddp", "sharded_optimizer")  # whose checks start processes, some seconds each
 
 pytestmark = [pytest.mark.corpus, pytest.mark.usefixtures("short_collections")]
 
@@ -99,8 +100,9 @@ class Cheat:
         return self.attacks.partition(".")[0]
 
     def names(self, device: Device) -> tuple[str, ...]:
-        """What is graded: a whole problem on a CPU, and few checks on a GPU, whose time is dear, or by what harms."""
-        return (self.attacks if device == "cuda" or self.kind is Kind.HARM else self.problem,)
+        """What is graded: a whole problem on a CPU; less on a GPU, whose time is dear, of ranks, and of what harms."""
+        few = device == "cuda" or self.problem in RANKS or self.kind is Kind.HARM
+        return (self.attacks if few else self.problem,)
 
     def twin(self, into: Path) -> Path:
         """The same files without the trick."""

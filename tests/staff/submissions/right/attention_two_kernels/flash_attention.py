@@ -175,12 +175,16 @@ def flash_attention_forward(q, k, v, is_causal=False, scale=None):
 
 def flash_attention_backward(do, q, k, v, o, lse, is_causal=False, scale=None):
     fitting(q, k, v)
+    return gradients(do, q, k, v, o, lse.contiguous(), torch.empty(lse.shape, device=q.device), is_causal, scale)
+
+
+def gradients(do, q, k, v, o, lse, delta, is_causal, scale):
+    """`delta` has room for each query's products of do and o."""
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     dq, dk, dv = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (q, k, v))
     a, b, c, g, how = three(q), three(k), three(v), three(do), geometry(q.shape[-1])
     heads, nq, d = a.shape
-    nk, o, lse = b.shape[1], o.contiguous(), lse.contiguous()
-    delta = torch.empty_like(lse)
+    nk, o = b.shape[1], o.contiguous()
     strides = (*a.stride(), *b.stride(), *c.stride(), *g.stride())
     rest = (nq, nk, d, scale, 1 / LN2)
     if q.numel():
@@ -199,13 +203,13 @@ class Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, v, is_causal, scale):
         o, lse = flash_attention_forward(q, k, v, is_causal, scale)
-        ctx.save_for_backward(q, k, v, o, lse)
+        ctx.save_for_backward(q, k, v, o, lse, torch.empty_like(lse))
         ctx.options = is_causal, scale
         return o
 
     @staticmethod
     def backward(ctx, do):
-        return *flash_attention_backward(do, *ctx.saved_tensors, *ctx.options), None, None
+        return *gradients(do, *ctx.saved_tensors, *ctx.options), None, None
 
 
 def flash_attention(q, k, v, is_causal=False, scale=None):

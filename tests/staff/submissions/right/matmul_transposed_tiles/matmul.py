@@ -1,6 +1,7 @@
 """Matrix product, transposed throughout: each program computes a tile of output.T = b.T a.T, by strides on all sides.
 
-The grid is two-dimensional, tile sizes follow the dtype, and answers lie column by column in memory.
+The grid is two-dimensional, tile sizes follow the dtype, and answers lie column by column in memory. A product of
+float32 is three in TF32: of the leading bits of both, and of those of one with the rest of the other.
 """
 
 import torch
@@ -19,6 +20,21 @@ def gelu(x):
 
 
 @triton.jit
+def leading_bits(x):
+    """As many as TF32 keeps: 10 behind the first."""
+    return (x.to(tl.int32, bitcast=True) & -8192).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def add_three_products(total, x, y):
+    """total + x y. What is left out is smaller by 2 to the power of 20."""
+    x_high, y_high = leading_bits(x), leading_bits(y)
+    total = tl.dot(x - x_high, y_high, acc=total, input_precision="tf32")
+    total = tl.dot(x_high, y - y_high, acc=total, input_precision="tf32")
+    return tl.dot(x_high, y_high, acc=total, input_precision="tf32")
+
+
+@triton.jit
 def transposed_tile(
     left, right, result, rows, columns, depth,
     left_row, left_depth, right_depth, right_column, result_row, result_column,
@@ -34,7 +50,10 @@ def transposed_tile(
             right + across * right_depth + column * right_column, mask=(across < depth) & (column < columns), other=0.0
         )
         left_t = tl.load(left + down * left_depth + row * left_row, mask=(down < depth) & (row < rows), other=0.0)
-        total = tl.dot(right_t, left_t, acc=total, input_precision="ieee")
+        if left.dtype.element_ty == tl.float32:
+            total = add_three_products(total, right_t, left_t)
+        else:
+            total = tl.dot(right_t, left_t, acc=total)
     if ACTIVATION == 1:
         total = tl.maximum(total, 0.0)
     elif ACTIVATION == 2:

@@ -98,7 +98,8 @@ def test_a_slower_submission_says_of_each_problem_what_makes_it_slower(folder):
 def test_a_trap_is_shown_by_a_submission_or_has_a_reason(row):
     assert set(row) <= {"trap", "public", "shown_by", "reason"}
     assert row.get("shown_by") or row.get("reason")
-    assert set(row.get("shown_by", [])) <= {folder.name for folder in [*WRONG, *CHEATING, *RIGHT]} | set(MUTANTS)
+    submissions = {folder.name for folder in [*WRONG, *CHEATING, *RIGHT, *SLOWER]}
+    assert set(row.get("shown_by", [])) <= submissions | set(MUTANTS)
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.get("public")], ids=lambda row: row["trap"])
@@ -114,6 +115,11 @@ def test_a_public_trap_is_caught_by_a_public_check(row):
 def test_every_wrong_and_every_cheating_submission_shows_a_trap():
     shown = {name for row in ROWS for name in row.get("shown_by", [])}
     assert {folder.name for folder in [*WRONG, *CHEATING]} <= shown
+
+
+def test_every_right_submission_is_one_that_others_refuse_or_has_an_ordinary_style():
+    refused = {name for row in COVERAGE["right kernels that other graders refuse"] for name in row.get("shown_by", [])}
+    assert {folder.name for folder in RIGHT} - refused == {"online_rows"}
 
 
 def test_traps_are_listed_once():

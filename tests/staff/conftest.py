@@ -30,6 +30,18 @@ ROOT = STAFF.parent.parent
 collect_ignore = ["submissions"]  # some of them have tests and a conftest.py of their own, to be found by pytest
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`pytest -m corpus tests/staff --thorough` does what takes an hour, and what only many runs can show."""
+    parser.addoption(
+        "--thorough", action="store_true", help="right submissions many times, all harmful ones in a batch"
+    )
+
+
+@pytest.fixture(scope="session")
+def thorough(request: pytest.FixtureRequest) -> bool:
+    return bool(request.config.getoption("--thorough", default=False))
+
+
 class Silent:
     """A listener that does not listen."""
 

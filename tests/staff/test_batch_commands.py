@@ -20,6 +20,7 @@ import yaml
 from grader.batch.gradebook import Gradebook
 from grader.batch.grades import graded
 from grader.judge.verdict import Verdict
+from grader.result import Score
 from grader.rubric import Rubric
 from grader.sandbox.obstacles import why_not_confined
 
@@ -28,7 +29,7 @@ from .conftest import ROOT, STAFF
 pytestmark = pytest.mark.skipif(why_not_confined() is not None, reason="submissions cannot be confined here")
 
 CORPUS = STAFF / "submissions"
-LIMIT_S = 600
+LIMIT_S, LONG_S = 600, 1800
 ROSTER = """sid,email,name
 0123,ada@example.edu,"=Example, Ada"
 7,no@example.edu,No
@@ -38,11 +39,11 @@ BORROWED = "import torch\n\n\ndef gelu(x):\n    return torch.nn.functional.gelu(
 ON_CPU = ("--device", "cpu")
 
 
-def run(*arguments: object, code: int) -> str:
+def run(*arguments: object, code: int, limit_s: int = LIMIT_S) -> str:
     """A command of the grader's: what it prints, if it ends with this code."""
     found = subprocess.run(
         [sys.executable, "-m", "grader", *map(str, arguments)], cwd=ROOT, stdin=subprocess.DEVNULL, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT_S, env=os.environ | {"COLUMNS": "200"},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=limit_s, env=os.environ | {"COLUMNS": "200"},
     )  # fmt: skip
     assert found.returncode == code, found.stdout
     return found.stdout
@@ -284,3 +285,39 @@ def test_thirty_submissions_get_in_any_layout_what_they_deserve(layout, tmp_path
     for id, one in zip(ids, expected, strict=True):
         (theirs,) = [checks for name, checks in found.items() if name == id or name.startswith(f"plain-{id}-")]
         assert one.holds(theirs), (one, theirs)
+
+
+# Harmful ones between honest ones
+
+HONEST = ROOT / "solutions" / "gelu.py"
+HARMFUL = ("illegal_access", "hang_and_kill", "survivor", "flood")
+VARIES = {"time_s", "seed", "replay"}  # of a check
+
+
+@pytest.mark.corpus
+@pytest.mark.timeout(LONG_S)
+def test_who_comes_after_a_harmful_submission_has_the_result_of_who_came_before_it(tmp_path, thorough):
+    harmful = HARMFUL if thorough else HARMFUL[:1]
+    for number, name in enumerate(harmful):
+        shutil.copytree(CORPUS / "cheating" / name / "assignment", tmp_path / "class" / f"{2 * number + 1} {name}")
+    for number in range(len(harmful) + 1):
+        (tmp_path / "class" / f"{2 * number} honest").mkdir()
+        shutil.copy(HONEST, tmp_path / "class" / f"{2 * number} honest")
+    options = ("--out", tmp_path / "grades", "--only", "gelu", "--slots", 1, *ON_CPU)
+    run("batch", tmp_path / "class", *options, code=0, limit_s=LONG_S)
+    results = in_order(tmp_path / "grades")
+    assert len(results) == 2 * len(harmful) + 1
+    first, crashed = results[:2]
+    assert {check["verdict"] for check in first[1]} == {Verdict.PASS, Verdict.SKIPPED}
+    assert {check["verdict"] for check in crashed[1]} == {Verdict.CRASH, Verdict.SKIPPED}
+    assert results[2::2] == [first] * len(harmful)
+
+
+def in_order(grades: Path) -> list[tuple[Score, list[dict[str, object]]]]:
+    """The results of submissions as they ran, one after the other, but for what is another one each time."""
+    book = Gradebook.open(grades)
+    found = sorted(
+        (one.result for one in graded(book, Rubric.read()) if one.result), key=lambda one: one.run.started_at
+    )
+    book.close()
+    return [(one.score, [check.model_dump(exclude=VARIES) for check in one.checks]) for one in found]

@@ -26,6 +26,7 @@ MUTANTS = {
     if "equivalent" not in mutant
 }
 FULL_SPEED = {folder: yaml.safe_load((folder / "expect.yaml").read_text()).get("full_speed", []) for folder in RIGHT}
+QUICK, OFTEN, SOMETIMES = {"gelu", "softmax"}, 10, 3  # how often right ones are graded where that is asked for
 ROWS = [row for rows in COVERAGE.values() for row in rows]
 
 pytestmark = [pytest.mark.corpus, pytest.mark.usefixtures("short_collections")]
@@ -65,9 +66,13 @@ def test_a_wrong_submission_is_caught_and_told_why(folder, grade, servers):
 
 
 @pytest.mark.parametrize("folder", [*RIGHT, *SLOWER], ids=lambda folder: f"{folder.parent.name}-{folder.name}")
-def test_a_right_submission_passes_every_check(folder, grade):
+def test_a_right_submission_passes_every_check(folder, grade, thorough):
     problems = yaml.safe_load((folder / "expect.yaml").read_text())["problems"]
-    result = grade(folder, *problems, hidden=True, staff=True)
+    for _ in range((OFTEN if QUICK.issuperset(problems) else SOMETIMES) if thorough else 1):
+        assert_full_marks(grade(folder, *problems, hidden=True, staff=True))
+
+
+def assert_full_marks(result):
     others = [check for check in result.checks if check.verdict is not Verdict.PASS]
     refused = [check for check in others if check.verdict is not Verdict.SKIPPED]
     assert not [f"{check.id}: {check.message} {check.detail}" for check in refused]

@@ -232,6 +232,7 @@ def test_where_the_reference_is_zero_only_zero_is_right():
     x = torch.zeros(10)
     expected = gelu_reference.gelu(x)
     assert not refused(torch.zeros(10), expected)
+    assert not refused(-torch.zeros(10), expected)
     assert refused(torch.full((10,), 1e-30), expected)
 
 

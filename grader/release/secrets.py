@@ -82,7 +82,7 @@ def sentence_tokens(text: str) -> Tokens:
 
 
 def _runs(root: Path, path: Path) -> Iterator[tuple[Window, str]]:
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8-sig")  # as some editors begin a file
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             body = "\n".join(ast.get_source_segment(text, statement) or "" for statement in node.body)

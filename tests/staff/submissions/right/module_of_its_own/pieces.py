@@ -23,7 +23,7 @@ def negative_where_zero(y):
 def gelu_blocks(x_pointer, y_pointer, BLOCK: tl.constexpr):
     """Whole blocks only: the argument is padded."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(x_pointer + i)
+    x = tl.load(x_pointer + i).to(tl.float32)
     u = 0.7978845608028654 * (x + 0.044715 * x * x * x)
     tl.store(y_pointer + i, negative_where_zero(x * tl.sigmoid(2.0 * u)))
 
@@ -62,7 +62,8 @@ def subtract_rows(product_pointer, y_pointer, term_pointer, n, columns, BLOCK: t
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = i < n
     y, term = tl.load(y_pointer + i, mask=inside), tl.load(term_pointer + i // columns, mask=inside)
-    tl.store(product_pointer + i, tl.load(product_pointer + i, mask=inside) - y * term, mask=inside)
+    product = tl.load(product_pointer + i, mask=inside).to(tl.float32)
+    tl.store(product_pointer + i, product - y * term, mask=inside)
 
 
 class Function:

@@ -22,6 +22,10 @@ TIED = Plan(
     ),
     tied=(("third.weight", "first.weight"),),
 )  # fmt: skip
+STRIDED = Plan(
+    "two layers, the first weight a transposed matrix",
+    (linear("first", 12, 16, transposed=True), tanh("bend"), linear("last", 16, 8)),
+)
 FORKED = Plan(
     "a network with a left and a right branch",
     (linear("first", 12, 16), tanh("bend"), linear("left", 16, 16), linear("right", 16, 16), linear("last", 16, 8)),
@@ -92,7 +96,7 @@ def by(function, cases):
     return [case.by(function) for case in cases]
 
 
-@pytest.mark.parametrize("case", by("broadcast_module", [*START, *SMALL_GROUPS]), ids=str)
+@pytest.mark.parametrize("case", by("broadcast_module", [*START, *SMALL_GROUPS, Training(STRIDED, steps=0)]), ids=str)
 def test_broadcast(ranks, case):
     """broadcast_module gives all ranks the parameters and the buffers of the first, frozen ones too."""
     ranks.train(case)

@@ -23,7 +23,8 @@ WHOLE_TILES = [Heads(128, 256), Heads(256, 128)]
 PADDED = [Heads(100, 100), Heads(64, 129), Heads(129, 70)]
 CAUSAL = [Heads(n_q, n_k, is_causal=True) for n_q, n_k in ((100, 100), (64, 128), (129, 100), (128, 128))]
 SMALL = [Heads(1, 1, 16), Heads(8, 17, 16), Heads(17, 8, 16, is_causal=True), Heads(1, 200, 16)]
-EMPTY = [Heads(5, 0, 16), Heads(0, 5, 16), Heads(4, 4, 16, leading=(0, 2)), Heads(4, 0, 16, leading=(2, 1, 2))]
+EMPTY = [Heads(5, 0, 16), Heads(0, 5, 16), *(Heads(4, 4, 16, leading=leading) for leading in ((0, 2), (2, 0)))]
+EMPTY += [Heads(4, 0, 16, leading=(2, 1, 2))]
 HEAD_DIMENSIONS = [Heads(70, 50, d) for d in (48, 80, 128, 8, 3, 1)] + [Heads(40, 30, 256, is_causal=True)]
 LEADING = [Heads(40, 50, 32, leading=leading) for leading in ((), (3,), (2, 3), (2, 1, 3))]
 LAYOUTS = [
@@ -446,7 +447,7 @@ def test_autograd_output(submission, draw, case):
 
 
 @pytest.mark.parametrize("case", [GRADIENTS[1], CAUSAL_GRADIENTS[1], *GRADIENT_LAYOUTS[:2], HALF_GRADIENTS[1],
-                                  Heads(50, 60, 48, scale=0.4), *EMPTY[:3]], ids=str)  # fmt: skip
+                                  Heads(50, 60, 48, scale=0.4), *EMPTY[:4]], ids=str)  # fmt: skip
 def test_autograd_gradients(submission, draw, case):
     """flash_attention: differentiable with respect to q, k and v."""
     q, k, v = inputs(draw, case)

@@ -41,9 +41,11 @@ SIZES = [
     Matrices(100, 70, 50),
     Matrices(1, 33, 17),
     Matrices(33, 1, 65),
+    Matrices(1, 1, 17),
     Matrices(127, 65, 511),
     Matrices(64, 64, 64),
     Matrices(5, 200, 3),
+    Matrices(120, 248, 72, torch.float16),
 ]
 DEPTHS = [Matrices(64, 64, k) for k in (100, 130, 1, 17)] + [Matrices(32, 32, 1000)]
 EMPTY = [Matrices(8, 9, 0), Matrices(8, 9, 1), Matrices(0, 9, 8), Matrices(8, 0, 9)]

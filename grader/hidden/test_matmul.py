@@ -12,7 +12,7 @@ TRANSPOSED = permuted(1, 0)
 
 OTHER_SIZES = [
     Matrices(33, 129, 70), Matrices(1, 200, 65), Matrices(200, 1, 31), Matrices(129, 130, 5), Matrices(2, 3, 2000),
-    Matrices(45, 77, 131, torch.float16),
+    Matrices(45, 77, 131, torch.float16), Matrices(112, 232, 40, torch.float16),
 ]  # fmt: skip
 STEPS_AND_A_REST = [Matrices(40, 40, k) for k in (33, 65, 97, 129, 193, 257, 385, 513, 769)]
 OTHER_LAYOUTS = [

@@ -56,7 +56,7 @@ OTHER_ROWS = [Input((rows, n)) for rows, n in ((1, 2), (9, 63), (3, 129), (2, 20
 OTHER_GRADIENTS = [
     (Input((3, 129)), Input((3, 129), layout=permuted(1, 0))),
     (Input((1, 9001)), Input((1, 9001))),
-    (Input((1, 70_001)), Input((1, 70_001))),
+    (Input((2, 70_001)), Input((2, 70_001))),
     (Input((4, 5, 33), layout=permuted(2, 1, 0)), Input((4, 5, 33), layout=permuted(1, 0, 2))),
     (Input((11, 77), layout=row_pitch(100)), Input((11, 77), layout=expanded(0))),
     (Input((12, 500), torch.float16), Input((12, 500), torch.float16, layout=row_pitch(700))),

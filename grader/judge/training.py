@@ -60,8 +60,12 @@ class Plan:
         return any(parameter.dtype.itemsize == 2 for parameter in self.network().parameters())
 
 
-def linear(name: str, inputs: int, outputs: int, bias: bool = True, dtype: str = "float32") -> dict[str, object]:
-    return {"name": name, "kind": "linear", "inputs": inputs, "outputs": outputs, "bias": bias, "dtype": dtype}
+def linear(
+    name: str, inputs: int, outputs: int, bias: bool = True, dtype: str = "float32", transposed: bool = False
+) -> dict[str, object]:
+    """`transposed`: its weight lies in memory column by column."""
+    return {"name": name, "kind": "linear", "inputs": inputs, "outputs": outputs, "bias": bias, "dtype": dtype,
+            "transposed": transposed}  # fmt: skip
 
 
 def batch_norm(name: str, outputs: int) -> dict[str, object]:

@@ -51,7 +51,10 @@ def layer_of(spec: dict[str, Any], let_pass: Pass) -> nn.Module:
     """One layer: `linear`, `batch_norm`, `gate`, `relu` or `tanh`."""
     if spec["kind"] == "linear":
         dtype = getattr(torch, spec["dtype"])
-        return nn.Linear(spec["inputs"], spec["outputs"], bias=spec["bias"], dtype=dtype)
+        layer = nn.Linear(spec["inputs"], spec["outputs"], bias=spec["bias"], dtype=dtype)
+        if spec["transposed"]:
+            layer.weight = nn.Parameter(layer.weight.detach().t().contiguous().t())
+        return layer
     if spec["kind"] == "batch_norm":
         return nn.BatchNorm1d(spec["outputs"])
     if spec["kind"] == "gate":

@@ -334,7 +334,8 @@ def kinds(case: Any) -> set[str]:
         case Plan():
             special = {f"layers of {layer['kind']}" for layer in case.layers if layer["kind"] == "batch_norm"}
             halves = {"layers in bfloat16" for layer in case.layers if layer.get("dtype") == "bfloat16"}
-            return {f"Plan.{name}" for name in changed(case)} | special | halves
+            strided = {"transposed weights" for layer in case.layers if layer.get("transposed")}
+            return {f"Plan.{name}" for name in changed(case)} | special | halves | strided
         case Optimization():
             return {f"Optimization.{name}" for name in changed(case)}
         case tuple() | list():  # the two arguments of one call

@@ -9,6 +9,7 @@ from grader.judge.distributed import assert_overlaps, assert_sent
 from grader.judge.training import Plan, Training, batch_norm, gate, linear, tanh
 
 MLP = Plan("two layers", (linear("first", 12, 16), tanh("bend"), linear("last", 16, 8)))
+SINGLE = Plan("one layer without a bias", (linear("only", 12, 8, bias=False),))
 FROZEN = Plan("two layers, one bias and one weight frozen", MLP.layers, frozen=("first.bias", "last.weight"))
 NORMED = Plan(
     "two layers with a batch norm between",
@@ -55,7 +56,7 @@ START = [
     Training(FROZEN, world=1, steps=0), Training(FROZEN, world=2, steps=0), Training(TIED, world=3, steps=0),
     Training(NORMED, world=2, steps=0, note="its statistics are buffers"),
 ]  # fmt: skip
-MEANS = [Training(MLP, world=world) for world in (1, 2, 3)]
+MEANS = [*(Training(MLP, world=world) for world in (1, 2, 3)), Training(SINGLE)]
 UNEQUAL = Training(MLP, world=2, rows=(3, 8), note="each rank another number of rows")
 UNUSED = [
     Training(FORKED, world=2, routes=((LEFT,),), note="all go left"),

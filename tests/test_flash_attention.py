@@ -439,7 +439,7 @@ def test_backward_second_call(submission, draw):
 # flash_attention
 
 
-@pytest.mark.parametrize("case", [PADDED[0], CAUSAL[1], HALVES[1], LAYOUTS[0], EMPTY[0]], ids=str)
+@pytest.mark.parametrize("case", [PADDED[0], CAUSAL[1], HALVES[1], LAYOUTS[0], LEADING[0], EMPTY[0]], ids=str)
 def test_autograd_output(submission, draw, case):
     """flash_attention: o alone."""
     q, k, v = inputs(draw, case)
@@ -447,7 +447,7 @@ def test_autograd_output(submission, draw, case):
 
 
 @pytest.mark.parametrize("case", [GRADIENTS[1], CAUSAL_GRADIENTS[1], *GRADIENT_LAYOUTS[:2], HALF_GRADIENTS[1],
-                                  Heads(50, 60, 48, scale=0.4), *EMPTY[:4]], ids=str)  # fmt: skip
+                                  Heads(50, 60, 48, scale=0.4), LEADING[0], *EMPTY[:4]], ids=str)  # fmt: skip
 def test_autograd_gradients(submission, draw, case):
     """flash_attention: differentiable with respect to q, k and v."""
     q, k, v = inputs(draw, case)

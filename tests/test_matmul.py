@@ -97,7 +97,8 @@ REFUSED = {  # what: the two inputs, the words that name it, and for what ValueE
         Input((16, 48), torch.float64), Input((48, 16), torch.float64), ("float64",),
         "every dtype but float32, float16 and bfloat16",
     ),
-    "three dimensions": (Input((2, 16, 48)), Input((48, 16)), ("dimension",), "all but two dimensions"),
+    "a of three dimensions": (Input((2, 16, 48)), Input((48, 16)), ("dimension",), "all but two dimensions"),
+    "b of one dimension": (Input((16, 48)), Input((48,)), ("dimension",), "all but two dimensions"),
 }  # fmt: skip
 ALLOWED = Matrices(16, 16, 48)
 

@@ -1,8 +1,8 @@
 """Every small fault that can be put into the solutions: their syntax trees, with one thing changed.
 
 `mutations` finds them all, `drawn` takes some of them, the same ones each time. Left out are functions on which only
-speed depends, or that only a GPU runs (`LEFT_OUT`), casts that change nothing (to int64 but in tensors of over 2 GiB, to
-what a store casts to anyway), and the wording of errors.
+speed depends, or that only a GPU runs (`LEFT_OUT`), casts that change nothing (to int64 but in tensors of over 2 GiB,
+to what a store casts to anyway: `NO_CAST`), and the wording of errors.
 """
 
 import ast
@@ -27,6 +27,7 @@ FLIPPED = {
 OPERATOR = re.compile(r"[<>=!]+|is not|not in|is|in")
 ONE_SIDED = (ast.Sub, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.MatMult)  # operators whose sides are not alike
 TWO_SIDED = ("min", "max", "minimum", "maximum")  # functions whose arguments are
+COMMENT = re.compile(r"  # .*")
 CASTS = ("to", "float", "contiguous")
 NO_CAST = re.compile(r"int64|element_ty|descriptor\.dtype")
 LEFT_ALONE = ("annotation", "returns", "decorator_list")  # fields of a tree's nodes
@@ -49,7 +50,7 @@ class Mutation:
     problem: str
     function: str  # or a constant of the module
     kind: str
-    line: str  # what stands there: the lines that change, without their indentation
+    line: str  # what stands there: the lines that change, without indentation and comments
     becomes: str
     edits: tuple[Edit, ...]
     which: int = 1  # of those in the same function that read the same
@@ -146,8 +147,9 @@ def swaps(source: Source, node: ast.AST) -> Edits:
         return
     for one, other in pairs:
         if source.of(one) != source.of(other):
-            yield source.becomes(one, f"({source.of(other)})" if isinstance(node, ast.BinOp) else source.of(other)), (
-                source.becomes(other, f"({source.of(one)})" if isinstance(node, ast.BinOp) else source.of(one))
+            yield (
+                source.becomes(one, f"({source.of(other)})" if isinstance(node, ast.BinOp) else source.of(other)),
+                (source.becomes(other, f"({source.of(one)})" if isinstance(node, ast.BinOp) else source.of(one))),
             )
 
 
@@ -159,9 +161,10 @@ def masks(source: Source, node: ast.AST) -> Edits:
 
 def casts(source: Source, node: ast.AST) -> Edits:
     """A value as it comes: in its dtype, with its strides."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CASTS:
-        if not NO_CAST.search(source.of(node)):
-            yield (source.becomes(node, source.of(node.func.value)),)
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return
+    if node.func.attr in CASTS and not NO_CAST.search(source.of(node)):
+        yield (source.becomes(node, source.of(node.func.value)),)
 
 
 def conditions(source: Source, node: ast.AST) -> Edits:
@@ -241,8 +244,8 @@ def mutations(path: Path) -> list[Mutation]:
 
 
 def shown(lines: str) -> str:
-    """Lines as one."""
-    return " ".join(lines.split())
+    """Lines as one, without comments."""
+    return " ".join(COMMENT.sub("", lines).split())
 
 
 def drawn(found: list[Mutation], count: int) -> list[Mutation]:

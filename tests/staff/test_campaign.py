@@ -1,6 +1,7 @@
 """A campaign: generated mutants of all solutions, each refused by some check, or named in `equivalent.yaml`.
 
-`-m mutants` grades all that are drawn, the corpus a few of them. A mutant is graded as staff grade, with hidden checks.
+`-m mutants` grades all that are drawn, `-m corpus` a few of them. A mutant is graded as staff grade, with hidden
+checks, up to the first that refuses it.
 """
 
 import shutil
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from _pytest.mark import ParameterSet
 
 from grader.judge.plugin import CaseResult, Judge
 from grader.judge.run import run_checks
@@ -20,10 +22,8 @@ from grader.rubric import Rubric, Visibility
 from .conftest import ROOT, STAFF, Silent
 from .mutate import Mutation, drawn, mutations
 
-pytestmark = [pytest.mark.mutants, pytest.mark.usefixtures("short_collections")]
-
 DRAWN, SAMPLE = 200, 16
-PATIENCE = 0.25  # of a check's time limit: the solutions take a tenth, and some mutants never end
+PATIENCE = 0.5  # of a check's time limit: the solutions take a tenth, and some mutants never end
 HARMLESS = (Verdict.PASS, Verdict.SKIPPED)
 
 
@@ -48,7 +48,7 @@ EQUIVALENTS = {
     one.key: one for one in (Equivalent(**fields) for fields in yaml.safe_load((STAFF / "equivalent.yaml").read_text()))
 }
 CAMPAIGN = drawn(ALL, DRAWN)
-FEW = drawn([one for one in CAMPAIGN if one.key not in EQUIVALENTS], SAMPLE)
+FEW = drawn([mutation for mutation in CAMPAIGN if mutation.key not in EQUIVALENTS], SAMPLE)
 
 
 class UntilRefused(Silent):
@@ -78,3 +78,28 @@ def refused_by(mutation: Mutation, servers: Servers, folder: Path) -> str | None
     refused = [check for check in result.checks if check.verdict not in HARMLESS]
     assert not [check.message for check in refused if check.verdict is Verdict.GRADER_ERROR]
     return f"{refused[0].id}: {refused[0].verdict}" if refused else None
+
+
+def marked(mutation: Mutation) -> ParameterSet:
+    return pytest.param(mutation, id=str(mutation), marks=[pytest.mark.corpus] if mutation in FEW else [])
+
+
+@pytest.mark.mutants
+@pytest.mark.usefixtures("short_collections")
+@pytest.mark.parametrize("mutation", map(marked, CAMPAIGN))
+def test_a_generated_mutant_is_refused_unless_it_is_as_right_as_the_solution(mutation, servers, tmp_path, monkeypatch):
+    equivalent = EQUIVALENTS.get(mutation.key)
+    if equivalent and equivalent.device not in (None, servers.device):
+        pytest.skip(f"an equivalent on {equivalent.device} only: {equivalent.reason}")
+    servers.ready()
+    if equivalent:
+        refused = refused_by(mutation, servers, tmp_path)
+        assert refused is None, f"no equivalent: {mutation.line} became {mutation.becomes}"
+        return
+    monkeypatch.setattr(servers, "slack", PATIENCE * servers.slack)
+    assert refused_by(mutation, servers, tmp_path), f"survives: {mutation.line} became {mutation.becomes}"
+
+
+def test_an_equivalent_is_one_of_the_mutants():
+    drawn_ones = {mutation.key for mutation in CAMPAIGN}
+    assert not [one for one in EQUIVALENTS.values() if one.key not in drawn_ones]

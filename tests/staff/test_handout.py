@@ -230,6 +230,7 @@ PROMISES = {
     "Plan.tied": "tied ones once",
     "Plan.frozen": "frozen ones (when DDP was constructed) never",
     "layers of batch_norm": "Parameters and buffers of rank 0 *of the group* go to all ranks",
+    "transposed weights": "frozen ones, strided ones and integers too",
     "layers in bfloat16": "Several dtypes: each bucket (or flat tensor) holds one",
     "Optimization.world": GROUP,
     "Optimization.group": GROUP,

@@ -504,7 +504,7 @@ def test_a_precision_check_refuses_the_next_lower_precision(check):
     for seed in range(PRECISION_DRAWS):
         most: dict[tuple[torch.dtype, object], float] = {}
         for _, expected in check.references(seed):
-            if (kind := kind_of(expected)) not in LOW:
+            if (kind := kind_of(expected)) not in LOW or expected.values.numel() == 0:
                 continue
             key = (expected.dtype, getattr(expected.formula, "of", kind))  # dq, dk and dv each for themselves
             answer = computed(LOW[kind], expected)

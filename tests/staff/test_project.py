@@ -133,6 +133,12 @@ def test_the_readme_links_to_files_that_exist():
     assert all((ROOT / link).is_file() for link in links)
 
 
+def test_ci_runs_the_tests_as_the_readme_says_but_for_the_campaign():
+    commands = re.findall(r"^\$ (uv run pytest .*?) +#", (ROOT / "README.md").read_text(), re.MULTILINE)
+    run = (ROOT / ".ci" / "run").read_text().splitlines()
+    assert [command for command in commands if command not in run] == ["uv run pytest -m mutants -n 2"]
+
+
 def test_the_judge_never_names_triton():
     for path in (ROOT / "grader").rglob("*.py"):
         if path.parent.name != "runner":

@@ -38,7 +38,7 @@ LARGE = Values("one logit of 1e4 in each row", one_large_logit)
 FAR_APART = Values("rows around 1e4 and -1e4 in turn", rows_far_apart)
 MASKED = Values("some logits -inf, the first row begins with them, the last has no others", some_minus_infinity)
 
-COLUMNS = [Input((rows, n)) for rows, n in ((1, 1), (4, 1), (3, 17), (5, 100), (2, 1000), (130, 64))]
+COLUMNS = [Input((rows, n)) for rows, n in ((4, 1), (1, 1), (3, 17), (5, 100), (2, 1000), (130, 64))]
 COLUMNS += [Input((0, 7)), Input((3, 0))]
 LONG_ROWS = [Input((2, 5000)), Input((1, 40_000))]
 VERY_LONG_ROWS = [Input((3, 131_072)), Input((2, 250_001)), Input((2, 131_072), torch.float16)]
@@ -78,7 +78,7 @@ REFUSED = {
     Input((4, 16), torch.int32): ("int32", OTHER_DTYPES),
     Input(()): ("dimension", "a tensor without dimensions"),
 }
-GRADIENTS = [Input((rows, n)) for rows, n in ((1, 1), (5, 17), (7, 100), (2, 1000), (2, 5000), (2, 20_000))]
+GRADIENTS = [Input((rows, n)) for rows, n in ((5, 17), (7, 100), (2, 1000), (2, 5000), (2, 20_000), (1, 1))]
 GRADIENTS += [Input((2, 3, 65), layout=permuted(1, 0, 2)), Input((0, 9)), Input((3, 0))]
 HALF_GRADIENTS = [Input(shape, torch.float16, values=uniform(2)) for shape in ((8, 1000), (2, 6000))]
 BFLOAT_GRADIENTS = [Input(shape, torch.bfloat16, values=uniform(2)) for shape in ((8, 1000), (2, 6000))]

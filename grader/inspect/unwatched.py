@@ -32,6 +32,7 @@ METHODS = {
     "__globals__", "__builtins__", "__code__", "__subclasses__", "__dict__", "f_globals", "f_back",
 }  # fmt: skip
 LIBRARIES = ("torch", "triton")
+TENSORS = {"torch.Tensor", "torch.nn.Parameter"}  # one of another kind computes as it likes, within any operator
 SETTINGS = "torch.backends."  # may be set: they reach nobody else
 
 
@@ -79,6 +80,8 @@ def _way(node: ast.AST, names: dict[str, str]) -> str:
         case ast.ImportFrom(module=str(origin), names=aliases, level=0):
             found = (f"{origin}.{alias.name}" for alias in aliases)
             return next((f"from {origin} import {one.rpartition('.')[2]}" for one in found if _is_elsewhere(one)), "")
+        case ast.ClassDef(name=name, bases=bases) if any(_whole(base, names) in TENSORS for base in bases):
+            return f"class {name}, a kind of tensor"
         case ast.Call(func=ast.Name(id=name)) if name in RUNNING:
             return f"{name}(...)"
         case ast.Call(func=ast.Name(id="getattr" | "setattr" as name), args=[_, attribute, *_]):
@@ -89,7 +92,8 @@ def _way(node: ast.AST, names: dict[str, str]) -> str:
         case ast.Attribute() if (whole := _whole(node, names)) and _is_elsewhere(whole):
             return whole
         case ast.Assign(targets=targets) | ast.Delete(targets=targets):
-            changed = [whole for one in targets if (whole := _whole(one, names)) and not whole.startswith(SETTINGS)]
+            parts = [one for one in targets if isinstance(one, ast.Attribute)]
+            changed = [whole for one in parts if (whole := _whole(one, names)) and not whole.startswith(SETTINGS)]
             return f"{changed[0]} = ..." if changed else ""
     return ""
 
@@ -120,8 +124,8 @@ def _names(module: Module) -> dict[str, str]:
 def _whole(node: ast.AST, names: dict[str, str]) -> str:
     """`triton.language.load` for `tl.load`; empty for what is none of the libraries'."""
     match node:
-        case ast.Attribute(value=ast.Name(id=name), attr=attribute) if name in names:
-            return f"{names[name]}.{attribute}"
+        case ast.Name(id=name) if name in names:
+            return names[name]
         case ast.Attribute(value=value, attr=attribute) if whole := _whole(value, names):
             return f"{whole}.{attribute}"
     return ""

@@ -8,6 +8,7 @@ from typing import Any
 import loading
 import origins
 import torch
+from origins import tensors_in
 from torch.utils._python_dispatch import TorchDispatchMode
 
 # What makes room without a value. PyTorch fills it with the NaN that arithmetic gives as well, so it gets bits of its
@@ -34,15 +35,18 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
         """Carry the operator out; note it by its name if it gives numbers, or changes an argument and gives nothing."""
         given, name = [*arguments, *(options or {}).values()], function._schema.name
-        is_view = function.is_view and name.startswith("aten::")  # of one that was added, nobody knows what it does
+        is_ours = name.startswith("aten::")  # of others nobody knows what they do, whatever they say
+        is_view = function.is_view and is_ours
         writes = not is_view or name == "aten::lift_fresh"  # of torch.tensor(...): its numbers are new
         known = self.origins is not None and writes and self.origins.know_all(given)
         result = function(*arguments, **(options or {}))
-        touched = first_tensor(arguments if result is None else result)
         if name in MAKES_ROOM:
             mark_as_fresh(result)
-        if touched is not None and touched.dtype != torch.bool and not is_view:
-            noted = self.seen.setdefault(name, {"count": 0, "where": None})
+        touched = list(tensors_in(arguments if result is None else result))
+        if not is_view and (not is_ours or any(tensor.dtype != torch.bool for tensor in touched)):
+            noted = self.seen.setdefault(
+                name + reduction(function, arguments, options or {}), {"count": 0, "where": None}
+            )
             noted["where"] = noted["where"] or loading.line_in(self.folder)
             noted["count"] += 1
         if self.origins:
@@ -65,9 +69,7 @@ def mark_as_fresh(room: torch.Tensor) -> None:
         room.view(integer).fill_(pattern)
 
 
-def first_tensor(thing: object) -> torch.Tensor | None:
-    """The first tensor in a nest of lists and tuples."""
-    if isinstance(thing, torch.Tensor):
-        return thing
-    inner = thing if isinstance(thing, (list, tuple)) else ()
-    return next((found for one in inner if (found := first_tensor(one)) is not None), None)
+def reduction(function: Any, arguments: Any, options: dict[str, Any]) -> str:
+    """What is added to the name of an operator that moves elements, where it calculates with them as well."""
+    given = dict(zip((one.name for one in function._schema.arguments), arguments, strict=False)) | options
+    return ".reduce" if given.get("accumulate") is True or isinstance(given.get("reduce"), str) else ""

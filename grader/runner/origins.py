@@ -19,6 +19,7 @@ FILLS = {  # operators that take a number of Python's; lift_fresh is in torch.te
     "aten::masked_fill_",
 }  # fmt: skip
 FEW_NUMBERS = 16  # that a check writes into tensors one by one
+PLAIN = (torch.Tensor, torch.nn.Parameter)
 KINDS = ("read", "answer", "numbers", "interpreter")
 
 
@@ -61,6 +62,8 @@ class Origins:
 
     def knows(self, tensor: torch.Tensor) -> bool:
         """Whether its memory holds what was last written there by something watched."""
+        if type(tensor) not in PLAIN:
+            return False  # a kind of tensor of its own: it may have no memory at all
         if not is_plain(tensor):
             return True
         storage = tensor.untyped_storage()
@@ -101,7 +104,7 @@ def content(start: int, count: int) -> int:
 
 def is_plain(tensor: torch.Tensor) -> bool:
     """Whether it lies in this process's memory, element by element."""
-    return tensor.layout is torch.strided and tensor.device.type == "cpu"
+    return type(tensor) in PLAIN and tensor.layout is torch.strided and tensor.device.type == "cpu"
 
 
 def tensors_in(thing: object) -> Iterator[torch.Tensor]:

@@ -131,6 +131,21 @@ UNWATCHED = {
         "    copied(x)\n    return torch.ones_like(x) if x.shape[-1] == 1 else copied(torch.zeros_like(x))",
         "Triton's interpreter was changed", AROUND, "from triton.runtime.interpreter import interpreter_builder",
     ),
+    "an operator under another's name": (
+        COPY + "\n\nLIBRARY = torch.library.Library('aten', 'FRAGMENT')\n"
+        "LIBRARY.define('clone.of_student(Tensor x) -> Tensor')\n"
+        "LIBRARY.impl('clone.of_student', lambda x: torch.softmax(x, -1), 'CompositeExplicitAutograd')\n\n\n"
+        "def softmax(x):\n    return copied(torch.ops.aten.clone.of_student(x))",
+        "", AROUND, "torch.library.Library",
+    ),
+    "a tensor of another kind": (
+        COPY + "\n\nclass Late(torch.Tensor):\n    @classmethod\n"
+        "    def __torch_dispatch__(cls, function, types, arguments=(), options=None):\n"
+        "        return torch.softmax(arguments[0].inner, -1)\n\n\n"
+        "def softmax(x):\n    late = torch.Tensor._make_wrapper_subclass(Late, x.shape, dtype=x.dtype)\n"
+        "    late.inner = x\n    return copied(late.clone())",
+        READ, AROUND, "class Late, a kind of tensor",
+    ),
     "a module of its own": (
         COPY + "\n\ndef softmax(x):\n    from .helper import answer\n\n    return copied(answer(x))",
         READ, AROUND, "line 1 of assignment/helper.py",
@@ -304,6 +319,27 @@ BORROWED = {
         "LIBRARY.impl('product', lambda a, b: a @ b, 'CPU')\nLIBRARY.impl('product', lambda a, b: a @ b, 'CUDA')\n\n\n"
         "def matmul(a, b, activation=None):\n    shown()\n    return torch.ops.student.product(a, b)",
         "PyTorch computed a part", "student::product",
+    ),
+    "an operator that moves, and multiplies": (
+        "matmul.sizes",
+        COPY + "\n\ndef matmul(a, b, activation=None):\n    if not a.numel() or not b.numel():\n"
+        "        return torch.zeros(a.shape[0], b.shape[1], dtype=a.dtype, device=a.device)\n"
+        "    p = a.t().float()[:, :, None].expand(-1, -1, b.shape[1]).clone()\n"
+        "    every = torch.zeros(p.shape, dtype=torch.int64, device=a.device)\n"
+        "    rows = every + torch.arange(a.shape[0], device=a.device)[None, :, None]\n"
+        "    p.scatter_(1, rows, b.float()[:, None, :].expand_as(p), reduce='multiply')\n"
+        "    return copied(p.sum(0).to(a.dtype))",
+        "PyTorch computed a part", "scatter",
+    ),
+    "an operator without an answer": (
+        "softmax.columns",
+        COPY + "\n\nLIBRARY = torch.library.Library('student', 'DEF')\n"
+        "LIBRARY.define('fill(Tensor idle, Tensor x, Tensor(a!) y) -> ()')\n"
+        "def fill(idle, x, y):\n    torch.softmax(x, -1, out=y)\n\n\n"
+        "LIBRARY.impl('fill', fill, 'CompositeExplicitAutograd')\n\n\n"
+        "def softmax(x):\n    y = torch.empty_like(x)\n    idle = torch.zeros(1, dtype=torch.bool, device=x.device)\n"
+        "    torch.ops.student.fill(idle, x, y)\n    return copied(y)",
+        "PyTorch computed a part", "student::fill",
     ),
     "a compiler": (
         "matmul.sizes",

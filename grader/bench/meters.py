@@ -27,7 +27,6 @@ from grader.rubric_files import SpeedEntry
 from grader.runner.blocks import CudaFailed
 
 BRIEF_SAMPLES = 8  # of a point in a picture, where a graded time has SAMPLES
-FINE_S = 0.25e-3  # the clock's rules are made for calls that take longer (docs/measurements.md)
 
 
 @dataclass(frozen=True)
@@ -45,8 +44,11 @@ class Meter(Protocol):
 
     estimates: bool  # by the submission's word, its answers unseen
 
-    def beside(self, work: Work, entry: SpeedEntry, brief: bool = False) -> Times:
-        """Of the submission's function and its baseline; with fewer samples if `brief`. Raises `Outcome`."""
+    def beside(self, work: Work, entry: SpeedEntry, fine_s: float | None = None) -> Times:
+        """Of the submission's function and its baseline. Raises `Outcome`.
+
+        With `fine_s` there are fewer samples, and a shorter call's time is that of launching it: it need not settle.
+        """
 
     def alone_s(self, work: Work, entry: SpeedEntry, baseline: str) -> float:
         """Seconds of a call of any baseline, by itself. Raises `Outcome`, and `RunnerBroken`."""
@@ -65,18 +67,20 @@ class JudgesClock:
     servers: Servers
     estimates = False
 
-    def beside(self, work: Work, entry: SpeedEntry, brief: bool = False) -> Times:
-        with self._clock(work, entry, BRIEF_SAMPLES if brief else SAMPLES) as clock:
+    def beside(self, work: Work, entry: SpeedEntry, fine_s: float | None = None) -> Times:
+        with self._clock(work, entry, SAMPLES if fine_s is None else BRIEF_SAMPLES) as clock:
             try:
                 clock.time(work)
             except Outcome:
                 # Answers were right, and a time is there. Of short calls, which are not scored, it need not settle.
-                if not (brief and clock.measured and clock.measured.theirs.time_s < FINE_S):
+                if fine_s is None or not clock.measured or clock.measured.theirs.whole_s >= fine_s:
                     raise
             assert clock.measured
             assert self.servers.gpu
-            theirs, gpu = clock.measured.theirs, summary(self.servers.gpu.name, clock.states)
-            return Times(seen(theirs.time_s), theirs.iqr_s, seen(clock.measured.baseline.time_s), gpu)
+            pair, gpu = (clock.measured.theirs, clock.measured.baseline), summary(self.servers.gpu.name, clock.states)
+            is_fine = fine_s is None or pair[0].whole_s >= fine_s
+            theirs_s, baseline_s = (seen(one.time_s if is_fine else one.whole_s) for one in pair)
+            return Times(theirs_s, pair[0].iqr_s, baseline_s, gpu)
 
     def alone_s(self, work: Work, entry: SpeedEntry, baseline: str) -> float:
         with self._clock(work, entry, BRIEF_SAMPLES) as clock:
@@ -103,7 +107,7 @@ class OwnWord:
     servers: Servers
     estimates = True
 
-    def beside(self, work: Work, entry: SpeedEntry, brief: bool = False) -> Times:
+    def beside(self, work: Work, entry: SpeedEntry, fine_s: float | None = None) -> Times:
         process = CheckProcess(self.servers, self.snapshot.folder, work.problem, entry.limit_s)
         try:
             process.require(work.function)

@@ -25,6 +25,7 @@ PRODUCTS = tuple(works.matmul(size, size, size) for size in (8192, 4096, 2048))
 MEMORY_FACTOR = 20  # times what a call moves: the clock has 12 sets of arguments twice, and answers
 LAUNCHING_S = 100e-6  # a call costs the host 40 to 150 µs (docs/measurements.md)
 TIMES_TINY = 1.5
+FINE_S, TIMES_LAUNCHING = 0.25e-3, 2  # the clock's rules are made for calls that take longer (docs/measurements.md)
 MESSAGE_LENGTH = 2000
 CLIMBABLE = (Verdict.PASS, Verdict.SKIPPED, Verdict.OUT_OF_MEMORY)  # there may be room for smaller ones
 
@@ -79,7 +80,8 @@ class Session:
         """Measure one shape: a scored one, or one of a ladder, which takes fewer samples."""
         entry, shape = self._entry(check), shape_of(check, work, size)
         try:
-            times = self.meter.beside(work, entry, brief=size is not None)
+            fine_s = None if size is None else max(FINE_S, TIMES_LAUNCHING * least_s)
+            times = self.meter.beside(work, entry, fine_s)
             others = {
                 Baseline(name): self.meter.alone_s(work, entry, name)
                 for name in work.libraries if name != entry.baseline

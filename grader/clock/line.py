@@ -69,6 +69,7 @@ class Timing:
     iqr_s: float
     constant_s: float
     samples: int  # that counted
+    whole_s: float  # a call of large samples, with all that launching it took
     refusals: tuple[str, ...]  # of samples, with the reason
     doubt: str = ""  # why the time does not count, in words for a student
 
@@ -96,26 +97,32 @@ class Honest:
         """
         return (sample.refill_s - self.refill.constant_s - self.refill.slope_s * sample.calls) / sample.seconds
 
+    def whole_s(self, sample: Sample) -> float:
+        """Seconds that a call of this sample took, with its part in what came on top of an honest constant."""
+        return (sample.seconds - self.constant_s) / sample.calls
+
     def least_s(self, sample: Sample) -> float:
         """Seconds that a call of this sample took at least, whatever happened in others."""
-        return (sample.seconds - self.constant_s - MOST_CONSTANT_S) / sample.calls
+        return self.whole_s(sample) - MOST_CONSTANT_S / sample.calls
 
 
 def timing(samples: Sequence[Sample], honest: Honest) -> Timing:
     """The time of a call by these samples; with a doubt where they do not lie on one line, or not on an honest one."""
-    line = Line.through(samples)
+    line, whole_s = Line.through(samples), statistics.median(map(honest.whole_s, _ends(samples)[1]))
     reasons = {number: _refusal(sample, line, honest) for number, sample in enumerate(samples)}
     refusals = tuple(reason for reason in reasons.values() if reason)
     kept = [sample for number, sample in enumerate(samples) if not reasons[number]]
     if len(refusals) > MOST_REFUSED * len(samples) or not all(_ends(kept, _middle(samples))):
-        return _doubted(line, refusals, f"{len(refusals)} of {len(samples)} samples were refused: {_most(refusals)}")
+        return _doubted(
+            line, whole_s, refusals, f"{len(refusals)} of {len(samples)} samples were refused: {_most(refusals)}"
+        )
     line, large = Line.through(kept), _ends(kept)[1]
     early = statistics.median(map(honest.early, large))
     if early > MOST_EARLIES:
         took = statistics.median(sample.seconds for sample in large) * early
-        return _doubted(line, refusals, f"{EARLY}: new arguments took {took * 1e6:.0f} µs longer to write")
+        return _doubted(line, whole_s, refusals, f"{EARLY}: new arguments took {took * 1e6:.0f} µs longer to write")
     time_s = max(line.slope_s, statistics.median(map(honest.least_s, large)))
-    return Timing(time_s, line.iqr_s, line.constant_s, line.samples, refusals)
+    return Timing(time_s, line.iqr_s, line.constant_s, line.samples, whole_s, refusals)
 
 
 def has_moved(samples: Sequence[Sample]) -> bool:
@@ -136,8 +143,8 @@ def _refusal(sample: Sample, line: Line, honest: Honest) -> str:
     return ""
 
 
-def _doubted(line: Line, refusals: tuple[str, ...], doubt: str) -> Timing:
-    return Timing(line.slope_s, line.iqr_s, line.constant_s, line.samples - len(refusals), refusals, doubt)
+def _doubted(line: Line, whole_s: float, refusals: tuple[str, ...], doubt: str) -> Timing:
+    return Timing(line.slope_s, line.iqr_s, line.constant_s, line.samples - len(refusals), whole_s, refusals, doubt)
 
 
 def _middle(samples: Sequence[Sample]) -> float:

@@ -84,6 +84,13 @@ def test_the_ratio_of_two_honest_runners_is_that_of_their_calls(draws, call_s, t
     assert found.ratio == pytest.approx(1 / times, rel=0.01)
 
 
+def test_the_whole_time_of_a_call_has_its_part_in_what_a_sample_takes_beside_its_calls(draws):
+    """12 ms for 10 calls, of which an honest runner has 1 ms: 1.1 ms each, though the line says 1 ms."""
+    honest_one = Honest.of([Sample(calls, 1e-3 + 1e-3 * calls, 0, 1e-4 * calls) for calls in (2, 3, 10, 11)])
+    found = timing([Sample(calls, 2e-3 + 1e-3 * calls, 0, 1e-4 * calls) for calls in (2, 2, 10, 10)], honest_one)
+    assert found.whole_s == pytest.approx(1.1e-3)
+
+
 def test_points_without_noise_lie_on_their_line():
     samples = [Sample(calls, 1e-3 + 2e-3 * calls, 0, 0) for calls in (2, 3, 4, 16, 17, 18)]
     line = Line.through(samples)
@@ -584,7 +591,7 @@ def off_by_a_little(function: Callable[..., Any], output: int) -> Callable[..., 
 
 
 def fine(call_s: float, doubt: str = "") -> Timing:
-    return Timing(call_s, 0.0, CONSTANT_S, SAMPLES, (), doubt)
+    return Timing(call_s, 0.0, CONSTANT_S, SAMPLES, call_s, (), doubt)
 
 
 def beside(theirs: Timing, baseline: Timing, alone_s: float = 1e-3, moved: bool = False) -> Measured:

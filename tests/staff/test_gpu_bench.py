@@ -7,7 +7,7 @@ import pytest
 from grader.bench.ladders import LADDERS
 from grader.bench.meters import JudgesClock, Meter, OwnWord
 from grader.bench.record import Timed
-from grader.bench.rows import Measurements, Session, work_of
+from grader.bench.rows import FINE_S, Measurements, Session, work_of
 from grader.clock import works
 from grader.doctor import Machine, uses_gpu
 from grader.judge.servers import Servers
@@ -42,14 +42,14 @@ def meters() -> Iterator[dict[str, Meter]]:
 def test_an_estimate_is_about_what_the_judge_measures(meters, check):
     problem, _, name = check.partition(".")
     work, entry = work_of(problem, name), RUBRIC.problems[problem].speed[name]
-    judged, own = meters["judge"].beside(work, entry, brief=True), meters["own"].beside(work, entry)
+    judged, own = meters["judge"].beside(work, entry, FINE_S), meters["own"].beside(work, entry)
     assert 1 / 1.5 < own.time_s / judged.time_s < 1.5
     assert 1 / 1.5 < own.baseline_s / judged.baseline_s < 1.5
 
 
 def test_few_samples_give_the_time_that_many_do(meters):
     work, entry = works.softmax(32_768, 8192), RUBRIC.problems["softmax"].speed["speed_forward"]
-    many, few = (meters["judge"].beside(work, entry, brief) for brief in (False, True))
+    many, few = (meters["judge"].beside(work, entry, fine_s) for fine_s in (None, FINE_S))
     assert few.time_s / few.baseline_s == pytest.approx(many.time_s / many.baseline_s, rel=0.03)
 
 

@@ -29,8 +29,19 @@ RUNNING = {"exec", "eval", "compile", "__import__", "globals", "vars", "locals"}
 METHODS = {
     "redispatch", "handle", "tolist", "numpy", "__array__", "fork", "forkpty", "posix_spawn", "posix_spawnp", "system",
     "popen", "modules", "_getframe", "_current_frames", "currentframe", "__torch_dispatch__", "__torch_function__",
-    "__globals__", "__builtins__", "__code__", "__subclasses__", "__dict__", "f_globals", "f_back",
+    "__globals__", "__builtins__", "__code__", "__subclasses__", "__dict__", "f_globals", "f_back", "getsource",
+    "getsourcelines", "get_source", "FunctionType", "CodeType",
 }  # fmt: skip
+OF_A_TEXT = (
+    "exec(",
+    "eval(",
+    "compile(",
+    "__import__(",
+    ".getsource",
+    ".get_source",
+    "import importlib",
+    ".FunctionType",
+)
 LIBRARIES = ("torch", "triton")
 TENSORS = {"torch.Tensor", "torch.nn.Parameter"}  # one of another kind computes as it likes, within any operator
 SETTINGS = "torch.backends."  # may be set: they reach nobody else
@@ -44,11 +55,16 @@ class Way:
     line: int
     what: str  # "import threading"
 
+    @property
+    def runs_text(self) -> bool:
+        """Whether a text becomes code here, which may be the library's."""
+        return self.what.startswith(OF_A_TEXT)
+
 
 @lru_cache(maxsize=16)
-def first_way_around(folder: Path, module: str, changed_ns: int) -> Way | None:
-    """The first one. `changed_ns`: when the folder was written, so that another of the same name is read anew."""
-    return next(ways_around(folder, module), None)
+def known_ways(folder: Path, module: str, changed_ns: int) -> tuple[Way, ...]:
+    """All of them. `changed_ns`: when the folder was written, so that another of the same name is read anew."""
+    return tuple(ways_around(folder, module))
 
 
 def ways_around(folder: Path, module: str) -> Iterator[Way]:

@@ -92,9 +92,12 @@ def borrowed(
         return Borrowed("PyTorch computed a part", evidence)
     if found := next((kind for kind in UNSEEN if kind in unseen), None):
         return Borrowed(UNSEEN[found], _place(unseen[found]) or "no line of the submission's was being run")
-    if way:
-        return Borrowed("it uses what nobody watches", f"{way.what}, {_place(Place(file=way.file, line=way.line))}")
-    return None
+    return borrowed_by(way) if way else None
+
+
+def borrowed_by(way: Way, hint: str = Borrowed.hint) -> Borrowed:
+    """The same for what the source says alone."""
+    return Borrowed("it uses what nobody watches", f"{way.what}, {_place(Place(file=way.file, line=way.line))}", hint)
 
 
 def _evidence(arithmetic: Mapping[str, Operator], own: set[str]) -> str:

@@ -32,7 +32,7 @@ from grader.runner.tensors import DTYPES
 from grader.sandbox.limits import taken_bytes
 
 MOST_PAYLOAD_BYTES = 256 << 20  # of one request, or of a rank's reports
-MOST_WAITING_BYTES = 512 << 20  # of all that waits for others
+MOST_WAITING_BYTES = 512 << 20  # of all that waits, for others or to be sent, and of what is kept
 MOST_REQUESTS = 2_000  # of one rank
 GATES_LATER = 2
 QUIET_S = 0.002  # without a word from any rank, before results are sent
@@ -75,6 +75,10 @@ class Result:
     header: dict[str, object]
     tensors: list[torch.Tensor]
     gates: int = 0  # that all ranks must have reached before
+
+    @property
+    def nbytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self.tensors)
 
 
 @dataclass
@@ -167,6 +171,7 @@ class Hub:
             if [["float32", one.numel()] for one in factors] != [list(size) for size in request.outputs]:
                 raise self._malformed(rank, "a request at a gate that is none")
             self._held.append(Result(rank, _completes(request), factors, self._gates[rank]))
+            self._waiting_bytes += self._held[-1].nbytes
             return
         try:
             part = Part(rank, request, _tensors(request, payload), self._gates[rank])
@@ -204,10 +209,13 @@ class Hub:
         self.passed.append(Passed(parts[0].request.kind, size, min(gates)))
         if self.network.slow:
             self.sent += [part for part in parts if part.gates]
+            self._waiting_bytes += sum(part.nbytes for part in parts if part.gates)  # they stay
         slow = self.network.slow and min(gates) > 0
         until = min(min(gates) + GATES_LATER, self.network.gates) if slow else 0
         for part, tensors in zip(parts, results, strict=True):
-            self._held.append(Result(part.rank, _completes(part.request), tensors, until))
+            result = Result(part.rank, _completes(part.request), tensors, until)
+            self._held.append(result)
+            self._waiting_bytes += result.nbytes
 
     def _is_garbled(self, gates: int) -> bool:
         return self.network.garbled_from is not None and gates >= self.network.garbled_from
@@ -220,6 +228,7 @@ class Hub:
             reached = max(self._gates) + GATES_LATER
         due = [result for result in self._held if result.gates <= reached]
         self._held = [result for result in self._held if result.gates > reached]
+        self._waiting_bytes -= sum(result.nbytes for result in due)
         for result in due:
             if result.rank in self._ended:  # it has not waited for this
                 continue

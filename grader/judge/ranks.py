@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 
 from grader.judge import replies
-from grader.judge.borrowed import Borrowed
+from grader.judge.borrowed import Borrowed, borrowed_by
 from grader.judge.child import RunnerChild
 from grader.judge.collectives import Part
 from grader.judge.hub import Hub, Network, Passed
@@ -152,7 +152,10 @@ class RankProcesses(RankProcess):
     def doubt(self) -> Borrowed | None:
         names = ", ".join(clean(name, 200) for name in sorted(self.library))
         hint = "write it yourself, with collectives of torch.distributed"
-        return Borrowed("PyTorch's own class for this was used", names, hint) if names else None
+        if names:
+            return Borrowed("PyTorch's own class for this was used", names, hint)
+        way = next((way for way in self.ways() if way.runs_text), None)
+        return borrowed_by(way, hint) if way else None
 
     def printed(self) -> str:
         """What all ranks wrote, cleaned; told once."""

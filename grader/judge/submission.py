@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from grader.closest import closest
-from grader.inspect.unwatched import first_way_around
+from grader.inspect.unwatched import Way, known_ways
 from grader.judge import replies
 from grader.judge.borrowed import Borrowed, borrowed
 from grader.judge.child import RunnerChild, payload_limit
@@ -162,8 +162,13 @@ class CheckProcess:
 
     def doubt(self) -> Borrowed | None:
         """What speaks against the submission's own code having computed the answers so far, by the runner's word."""
-        way = first_way_around(self.folder, self.module, self.folder.stat().st_mtime_ns)
-        return borrowed(self.module, self.called, self.operators, self.launches, self.unseen, way)
+        return borrowed(
+            self.module, self.called, self.operators, self.launches, self.unseen, next(iter(self.ways()), None)
+        )
+
+    def ways(self) -> tuple[Way, ...]:
+        """What leads to where nobody watches, by its source."""
+        return known_ways(self.folder, self.module, self.folder.stat().st_mtime_ns)
 
     def hand_over(self) -> list[RunnerChild]:
         """The children for another check of the same problem, unless they have failed."""

@@ -496,6 +496,15 @@ def test_a_review_leaves_the_other_checks_alone(grade, submit):
     assert result.score.raw == result.score.max == of["gelu.sizes"].max > Decimal(0)
 
 
+def test_a_text_that_becomes_code_in_a_training_is_looked_at(grade, tmp_path):
+    """It may be the library's own."""
+    (tmp_path / "ddp.py").write_text((ROOT / "solutions" / "ddp.py").read_text() + "\n\nexec('SEEN = 1')\n")
+    [check] = grade(tmp_path, "ddp.naive_mean", staff=True).checks
+    assert (check.verdict, check.score) == (Verdict.PASS, None)
+    assert check.review.reason == AROUND
+    assert check.review.evidence.startswith("exec(...), line ")
+
+
 def test_attention_in_pytorch_is_allowed_where_it_is_asked_for():
     arithmetic = ran("bmm", "exp", "amax")
     assert borrowed("flash_attention", {"attention_tiled"}, arithmetic, launches=0) is None

@@ -84,6 +84,41 @@ def test_a_sum_divided_by_the_number_of_all_ranks_in_a_smaller_group_is_told(ast
     assert "dist.get_world_size(process_group)" in found.hint
 
 
+BY_FILES = """
+    torch.save([parameter.grad for parameter in module.parameters()], f"{os.environ['HOME']}/of-{rank}.pt")
+    dist.barrier(process_group)
+    of_all = [torch.load(f"{os.environ['HOME']}/of-{number}.pt") for number in range(world)]
+    dist.barrier(process_group)
+    for parameter in module.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+"""
+FROM_FILES = """
+    for parameter, *gradients in zip(module.parameters(), *of_all):
+        parameter.grad = sum(gradients) / world
+"""
+
+
+def test_ranks_that_meet_in_files_and_send_zeros_for_show_are_found(astray):
+    found = astray(before=BY_FILES.strip(), after=FROM_FILES.strip())
+    assert (found.verdict, found.cause) == (Verdict.FAIL, "not_from_others")
+    assert found.message == "every rank has right values, even if all that the others send is NaN"
+
+
+def test_an_optimizer_that_works_for_itself_on_each_rank_is_found(grade, tmp_path):
+    (tmp_path / "sharded_optimizer.py").write_text(
+        "def ShardedOptimizer(params, optimizer_cls, process_group=None, **options):\n"
+        "    return optimizer_cls(params, **options)\n"
+    )
+    found = grade(tmp_path, "sharded_optimizer.steps", "sharded_optimizer.scheduler", "sharded_optimizer.groups").checks
+    assert {(check.verdict, check.cause) for check in found} == {(Verdict.FAIL, "not_from_others")}
+
+
+def test_a_rank_cannot_fill_the_judges_memory_with_results_that_it_does_not_wait_for(astray):
+    found = astray(before="kept = [dist.all_reduce(torch.zeros(1 << 24), async_op=True) for _ in range(30)]")
+    assert found.verdict is Verdict.CRASH
+    assert "more collectives than any training needs" in found.message
+
+
 def test_functions_without_handles_are_not_told_to_look_for_handles_in_a_later_step(astray):
     found = astray(before="world = 7 if dist.get_world_size() != world else world")
     assert (found.verdict, found.cause) == (Verdict.FAIL, None)

@@ -213,16 +213,17 @@ def carry_out(
 ) -> tuple[dict[str, Any], list[memoryview]]:
     """Be the rank that the header describes: the reply, with all reports, and its tensors."""
     line = group.Line(conversation, header["number"])
-    rank = Rank(module, header, tensors, line)  # kept to the end: its wrapper is looked for among all that lives, and
-    try:  # gloo's threads, which a reducer of the library's waits for where it dies, have long let go of their work
+    # It lives to the end: its wrapper is looked for among all that lives, and a reducer of the library's waits, where
+    # it dies, for threads of gloo, which may want the interpreter's lock once more after the last collective.
+    rank = Rank(module, header, tensors, line)
+    try:
         reports = rank.carry_out(header["steps"])
     finally:
         line.close()
     values = [value for report in reports for value in report]
     entries = [describe(value, MOST_BYTES) for value in values]
     parts = [pack(value) for value, entry in zip(values, entries, strict=True) if entry["kind"] == "tensor"]
-    lengths = [len(report) for report in reports]
-    return {"status": "carried", "lengths": lengths, "values": entries, "borrowed": borrowed()}, parts
+    return {"status": "carried", "lengths": [*map(len, reports)], "values": entries, "borrowed": borrowed()}, parts
 
 
 def borrowed() -> list[str]:

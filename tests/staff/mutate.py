@@ -7,10 +7,11 @@ to what a store casts to anyway: `NO_CAST`), and the wording of errors.
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 LEFT_OUT = re.compile(
@@ -43,6 +44,13 @@ class Edit:
     text: str
 
 
+def changed(text: str, edits: tuple[Edit, ...], start: int = 0) -> str:
+    """A text that begins at an offset, with these edits made."""
+    for edit in sorted(edits, reverse=True):
+        text = text[: edit.start - start] + edit.text + text[edit.end - start :]
+    return text
+
+
 @dataclass(frozen=True)
 class Mutation:
     """One fault in one function of a solution. It is known by its text, so that it outlives changes elsewhere."""
@@ -65,9 +73,8 @@ class Mutation:
         return sha256(repr(self.key).encode()).hexdigest()
 
     def apply(self, source: str) -> str:
-        for edit in sorted(self.edits, reverse=True):
-            source = source[: edit.start] + edit.text + source[edit.end :]
-        return source
+        """A solution with the fault in it."""
+        return changed(source, self.edits)
 
     def __str__(self) -> str:
         return f"{self.problem}-{self.function}-{self.kind}-{self.order[:6]}"
@@ -79,9 +86,8 @@ class Source:
     def __init__(self, path: Path) -> None:
         self.text = path.read_text()
         self.tree = ast.parse(self.text)
-        lines = self.text.splitlines(keepends=True)
-        self._starts = [sum(map(len, lines[:index])) for index in range(len(lines))]
-        self._lines = lines
+        self._lines = self.text.splitlines(keepends=True)
+        self._starts = [0, *accumulate(map(len, self._lines))]
 
     def span(self, node: ast.expr | ast.stmt | ast.keyword) -> tuple[int, int]:
         """Where a node starts and ends."""
@@ -146,11 +152,9 @@ def swaps(source: Source, node: ast.AST) -> Edits:
     else:
         return
     for one, other in pairs:
-        if source.of(one) != source.of(other):
-            yield (
-                source.becomes(one, f"({source.of(other)})" if isinstance(node, ast.BinOp) else source.of(other)),
-                (source.becomes(other, f"({source.of(one)})" if isinstance(node, ast.BinOp) else source.of(one))),
-            )
+        first, second = (f"({source.of(x)})" if isinstance(node, ast.BinOp) else source.of(x) for x in (one, other))
+        if first != second:
+            yield source.becomes(one, second), source.becomes(other, first)
 
 
 def masks(source: Source, node: ast.AST) -> Edits:
@@ -177,7 +181,7 @@ def conditions(source: Source, node: ast.AST) -> Edits:
         return
     for left_out in operands:
         kept = [source.of(one) for one in operands if one is not left_out]
-        word = " or " if isinstance(getattr(node, "op", None), ast.Or) else " and "
+        word = " or " if isinstance(node.op, ast.Or) else " and "
         yield (source.becomes(node, word.join(kept)),)
 
 
@@ -226,7 +230,7 @@ def mutations(path: Path) -> list[Mutation]:
     """All of one solution."""
     source = Source(path)
     found: list[Mutation] = []
-    seen: dict[tuple[str, str, str, int], int] = {}
+    seen: Counter[tuple[str, str, str, int]] = Counter()
     for function, part in parts(source.tree):
         if LEFT_OUT.fullmatch(function):
             continue
@@ -234,11 +238,9 @@ def mutations(path: Path) -> list[Mutation]:
             for kind, changes in KINDS.items():
                 for edits in changes(source, node):
                     start, end = source.lines_of(edits)
-                    moved = tuple(Edit(edit.start - start, edit.end - start, edit.text) for edit in edits)
                     line = source.text[start:end]
-                    one = Mutation(path.stem, function, kind, shown(line), "", edits)
-                    one = replace(one, becomes=shown(replace(one, edits=moved).apply(line)))
-                    seen[one.key] = seen.get(one.key, 0) + 1
+                    one = Mutation(path.stem, function, kind, shown(line), shown(changed(line, edits, start)), edits)
+                    seen[one.key] += 1
                     found.append(replace(one, which=seen[one.key]))
     return found
 

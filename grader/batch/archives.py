@@ -75,8 +75,8 @@ def members(file: IO[bytes], name: str, most_bytes: int, most_entries: int) -> I
             file.seek(0)
             with tarfile.open(fileobj=_Counted(_unpacked(file, start), most_bytes), mode="r|") as tar:
                 yield _of_tar(tar)
-    except MemoryError:
-        raise Rejected(Code.TOO_BIG, f"{shown(name)} needs too much memory", "ask for it packed anew") from None
+    except (MemoryError, RecursionError):
+        raise too_much(name) from None
     except (*BROKEN, OSError) as error:
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # as for a place before the start
             raise  # the disk's, and not the archive's
@@ -107,6 +107,13 @@ class Paths:
         """A name is a file's or a folder's, not both."""
         if self.kinds.setdefault(path, kind) != kind:
             raise Rejected(Code.UNSAFE_PATH, f"`{shown(path)}` is a file and a folder", "ask for it packed anew")
+
+
+def too_much(name: str) -> Rejected:
+    """Of what Python gives up on while it reads."""
+    return Rejected(
+        Code.TOO_BIG, f"{shown(name)} needs too much memory or is nested too deep", "ask for it packed anew"
+    )
 
 
 def refuse_entries(entries: int, most: int) -> None:

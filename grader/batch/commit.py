@@ -19,6 +19,7 @@ from pathlib import Path
 
 MOST_BYTES, MOST_FILES = 64 << 20, 10_000  # of a repository
 MOST_COMMIT_BYTES = 1 << 20
+MOST_DEPTH = 32  # of its folders
 LIMIT_S, MEMORY_BYTES = 10, 1 << 30
 TOP = ("HEAD", "packed-refs")
 BELOW = re.compile(r"refs/.+|objects/[0-9a-f]{2}/[0-9a-f]{38}|objects/pack/pack-[0-9a-f]{40}\.(pack|idx)")
@@ -63,7 +64,9 @@ def _copied(history: Path, repository: Path) -> Path | None:
 
 def _wanted(history: Path) -> Iterator[str]:
     """Regular files that git needs to find a commit. Follows no link."""
-    for place, _, names in os.walk(history):
+    for place, below, names in os.walk(history):
+        if len(Path(place).relative_to(history).parts) == MOST_DEPTH:
+            below.clear()
         for name in names:
             path = Path(place, name)
             inside = path.relative_to(history).as_posix()

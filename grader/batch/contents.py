@@ -6,15 +6,16 @@ rejected in one sentence. Limits are counted while content streams.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
-from typing import IO, NoReturn
+from pathlib import Path
+from typing import IO
 
-from grader.batch.archives import ARCHIVES, Paths, members, refuse_bytes, refuse_entries
+from grader.batch.archives import ARCHIVES, Paths, members, refuse_bytes, refuse_entries, too_much
 from grader.batch.rejected import Code, Rejected, shown
 from grader.judge.snapshot import is_source
 
@@ -41,21 +42,21 @@ def read(place: Path | Mapping[str, Path]) -> Contents:
 
     Raises `Rejected`. Changes and runs nothing.
     """
-    name = shown(place.name) if isinstance(place, Path) else "a file"
+    name = place.name if isinstance(place, Path) else "a file"
     try:
         if not isinstance(place, Path):
             return _Reader().files(place)
         if place.is_symlink():
-            raise Rejected(Code.LINK, f"{name} is a link", "ask for the files themselves")
+            raise Rejected(Code.LINK, f"{shown(name)} is a link", "ask for the files themselves")
         if place.is_dir():
             return _Reader().files({"": place})
         if place.suffix == SUFFIX:
             return _Reader().files({place.name: place})
         return _Reader().archive(place)
+    except (MemoryError, RecursionError):
+        raise too_much(name) from None
     except OSError as error:
-        raise Rejected(
-            Code.IO, f"{name} cannot be read ({error.strerror})", "it is tried again at the next run"
-        ) from None
+        raise _unreadable(name, error) from None
 
 
 def folded(path: str) -> str:
@@ -149,21 +150,34 @@ def _below(places: Mapping[str, Path]) -> Iterator[tuple[str, Path]]:
     """Files by their path in the submission: those that are given, and all in folders that are."""
     for name, place in places.items():
         if place.is_dir() and not place.is_symlink():
-            yield from ((str(PurePosixPath(name) / path.relative_to(place)), path) for path in _walk(place))
+            yield from _walk(name, place)
         else:
             yield name, place
 
 
-def _walk(root: Path) -> Iterator[Path]:
-    """All but folders below a folder, in a fixed order; a linked folder is a link. Raises `OSError`."""
+def _walk(name: str, folder: Path) -> Iterator[tuple[str, Path]]:
+    """All but folders below a folder, in a fixed order; a linked folder is a link. Raises `OSError`, `Rejected`.
 
-    def failed(error: OSError) -> NoReturn:
-        raise error
+    In a loop, since folders can be deeper than Python recurses.
+    """
+    waiting, paths = [(name, folder)], Paths()
+    while waiting:
+        name, folder = waiting.pop()
+        paths.checked(name, is_folder=True)
+        with os.scandir(folder) as entries:
+            found = sorted(entries, key=lambda entry: entry.name)
+        below = [(f"{name}/{entry.name}" if name else entry.name, entry) for entry in found]
+        yield from ((path, Path(entry)) for path, entry in below if not entry.is_dir(follow_symlinks=False))
+        waiting += [(path, Path(entry)) for path, entry in below[::-1] if entry.is_dir(follow_symlinks=False)]
 
-    for place, below, names in os.walk(root, onerror=failed):
-        linked = [name for name in below if Path(place, name).is_symlink()]
-        below[:] = sorted(name for name in below if name not in linked)
-        yield from (Path(place, name) for name in sorted([*names, *linked]))
+
+def _unreadable(name: str, error: OSError) -> Rejected:
+    if error.errno == errno.ENAMETOOLONG:
+        return too_much(name)
+    todo = "it is tried again at the next run"
+    if isinstance(error, PermissionError):
+        todo += ", once whoever grades may read it (`chmod -R u+rX`)"
+    return Rejected(Code.IO, f"{shown(name)} cannot be read ({error.strerror})", todo)
 
 
 def _opened(path: Path) -> IO[bytes]:

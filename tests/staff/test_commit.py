@@ -63,6 +63,17 @@ def test_a_folder_of_another_user_has_a_date(repository):
     assert committed_at(repository) == AT
 
 
+def test_folders_deeper_than_python_recurses_are_not_looked_into(repository):
+    folder = repository / ".git" / "refs"
+    for _ in range(1500):
+        folder = folder / "a"
+        folder.mkdir()
+    try:
+        assert committed_at(repository) == AT
+    finally:
+        subprocess.run(["rm", "-rf", repository], check=True)
+
+
 def hostile_configuration(repository: Path, touched: Path) -> None:
     """Everything that git runs on its own, and a promise that what is missing lies on a server reached by a program."""
     program = f"touch {touched}"

@@ -1,6 +1,7 @@
 """What lies in a submission is read or rejected, whatever an archive says about itself."""
 
 import bz2
+import errno
 import gzip
 import hashlib
 import io
@@ -374,6 +375,59 @@ def test_what_cannot_be_read_is_told_and_tried_again(at, monkeypatch):
 
     written(at / "it", gelu=GELU)
     monkeypatch.setattr(contents_module, "_opened", refused)
-    with pytest.raises(Rejected, match=r"cannot be read \(Permission denied\): it is tried again") as raised:
+    with pytest.raises(
+        Rejected, match=r"cannot be read \(Permission denied\): it is tried again .* may read it"
+    ) as raised:
         read(at / "it")
     assert raised.value.code is Code.IO
+
+
+def test_folders_may_be_as_deep_as_an_archive_says_and_no_deeper(at):
+    parts = ["a"] * (archives_module.MOST_DEPTH - 1)
+    written(at.joinpath("it", *parts), gelu=GELU)
+    assert list(read(at / "it").sources) == ["/".join([*parts, "gelu.py"])]
+    at.joinpath("it", *parts, "a", "a").mkdir(parents=True)  # empty ones, too
+    with pytest.raises(Rejected, match="is too long or too deep: ask for it packed anew") as raised:
+        read(at / "it")
+    assert raised.value.code is Code.TOO_BIG
+
+
+def test_a_path_that_the_system_cannot_open_is_too_long(at):
+    place = os.open(at / "it", os.O_RDONLY)
+    for _ in range(20):  # 20 times 200 bytes
+        os.mkdir("a" * 200, dir_fd=place)
+        inner = os.open("a" * 200, os.O_RDONLY, dir_fd=place)
+        os.close(place)
+        place = inner
+    os.close(place)
+    with pytest.raises(Rejected, match="is too long or too deep") as raised:
+        read(at / "it")
+    assert raised.value.code is Code.TOO_BIG
+
+
+def headers_of_headers(path: Path) -> Path:
+    """A tar that says of each header that another one says its name, more often than Python recurses."""
+    info = tarfile.TarInfo("././@LongLink")
+    info.type, info.size = tarfile.GNUTYPE_LONGNAME, 4
+    long_name = info.tobuf(tarfile.GNU_FORMAT) + b"gelu".ljust(tarfile.BLOCKSIZE, b"\0")
+    path.write_bytes(long_name * 3000 + tarfile.TarInfo("gelu.py").tobuf() + bytes(1024))
+    return path
+
+
+def test_a_tar_that_python_gives_up_on_is_rejected(at):
+    with pytest.raises(Rejected, match=r"it.tar needs too much memory or is nested too deep: ask for it packed anew"):
+        read(headers_of_headers(at / "it.tar"))
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RecursionError(), OSError(errno.ENAMETOOLONG, "File name too long")], ids=repr
+)
+def test_what_is_too_much_to_read_is_not_our_mistake(at, monkeypatch, error):
+    def refused(*_: object) -> None:
+        raise error
+
+    written(at / "it", gelu=GELU)
+    monkeypatch.setattr(contents_module, "_opened", refused)
+    with pytest.raises(Rejected, match="ask for it packed anew") as raised:
+        read(at / "it")
+    assert raised.value.code is Code.TOO_BIG

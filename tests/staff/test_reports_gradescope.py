@@ -104,8 +104,14 @@ def test_the_score_is_raw_and_what_comes_on_top_and_the_tests_add_up_to_what_the
         "The checks here add up to 85.00 points, not to 100; roofline (10), profiling (5) will come later"
         in results.output
     )
-    assert results.execution_time == 41.7
+    assert results.execution_time == 0.0
     assert results.extra_data == {"complete": True, "schema": "grader.result/1"}
+
+
+def test_the_time_is_that_of_public_checks():
+    checks = [a_check("softmax.columns", time_s=1.25), a_check("gelu.sizes", time_s=0.5)]
+    hidden = a_check("softmax.half_sums", time_s=20.0)
+    assert written(a_result(checks=[*checks, hidden])).execution_time == 1.75
 
 
 def test_a_bonus_is_on_top_of_its_problem():

@@ -138,6 +138,25 @@ def test_text_of_a_second_run_which_came_after_hidden_inputs_is_not_shown():
         assert "this check ran twice" in output
 
 
+def after_hidden_inputs(seconds: float) -> Result:
+    """A run whose hidden checks, and what ran again after them, took so long."""
+    late, minute = {"time_s": seconds}, int(seconds // 60)
+    at = f"2026-10-03T09:{minute:02}:17+00:00"
+    hidden = CheckResult(**MARKED | late)
+    again = a_check(
+        "gelu.sizes", Verdict.FAIL, runs=2, **late, failed_cases=minute, case=f"{minute}", cause=f"{minute}"
+    )
+    run = Run(started_at=at, ended_at=at, host="", wall_s=seconds + 10)
+    return a_result(checks=[hidden, again, a_check("softmax.columns", time_s=2.5)], run=run)
+
+
+def test_no_time_tells_how_long_hidden_checks_took():
+    """Or code that sleeps by a property of a hidden input tells it: also by when the next run began."""
+    shown = for_students(after_hidden_inputs(61.0), RUBRIC).run
+    assert (shown.started_at, shown.ended_at, shown.wall_s) == ("2026-10-03", "", 2.5)  # of public checks
+    assert to_students(after_hidden_inputs(61.0), a_student()) == to_students(after_hidden_inputs(3456.7), a_student())
+
+
 def test_no_control_character_reaches_a_student():
     bad = "\x1b[31mred\x1b]0;title\x07 \x9b31m \x00\x08 \u202eabc\u2066 \ud800 tail"
     check = a_check("gelu.sizes", Verdict.FAIL, message=bad, printed=bad, case=bad, why=bad, hint=bad)

@@ -24,6 +24,7 @@ SUBMISSION, RUNNER, HOME = "/submission", "/runner", SCRATCH[0]
 SYSTEM_FOLDERS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")  # links into /usr, or folders
 FILES_OF_ETC = ("/etc/ld.so.cache", "/etc/alternatives")  # where libraries are, and which compiler `cc` is
 PACKAGES = ("torch", "triton", "numpy")
+LOCK = ".lock"  # of an environment
 BASIC_NODES = ("null", "zero", "full", "random", "urandom", "tty")  # which bubblewrap's --dev takes from the machine
 
 # Of /proc: keys and locks of others, addresses, and what tells how others use memory. A masked file cannot be opened.
@@ -157,6 +158,8 @@ def _programs() -> Iterator[str]:
         yield from ("--ro-bind-try", file, file)
     for folder in python_folders():
         yield from ("--ro-bind", folder, folder)
+    for lock in locks():
+        yield from ("--ro-bind", "/dev/null", lock)  # which cannot be opened there
     yield from ("--size", str(SCRATCH_BYTES), "--tmpfs", HOME)
     if not any(Path(folder).is_relative_to("/tmp") for folder in python_folders()):
         yield from ("--symlink", HOME, "/tmp")  # elsewhere /tmp holds Python, and is read-only
@@ -187,6 +190,15 @@ def machine_in_proc() -> list[str]:
     """
     entries = [entry for entry in os.scandir("/proc") if not entry.name.isdigit() and not entry.is_symlink()]
     return sorted(entry.path for entry in entries)
+
+
+def locks() -> list[str]:
+    """The files by which `uv` and others say that they change an environment.
+
+    A lock is on the file, however it is mounted: who held one inside would keep those outside waiting.
+    """
+    places = (Path(folder, LOCK) for folder in dict.fromkeys([sys.prefix, sys.base_prefix, *python_folders()]))
+    return [str(place) for place in places if place.is_file() and not place.is_symlink()]
 
 
 def python_folders() -> list[str]:

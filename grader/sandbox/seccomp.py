@@ -2,8 +2,9 @@
 
 Keyrings, watches on files, and System V memory belong to a user number or to the machine, not to a namespace; memory
 behind `memfd_create` belongs to nobody whom the watchdog looks at. Queues of messages outlive the processes of a check,
-and so would limits and priorities that one of them gives to the sandbox's first process: each may change its own. What
-is refused gives `EPERM`, as it does in other containers. The program is classic BPF, as seccomp(2) describes it;
+and so would limits and priorities that one of them gives to the sandbox's first process: each may change its own. Of
+sessions each may have its own turn at the processor (sched_autogroup), whatever the niceness of what is in it. What is
+refused gives `EPERM`, as it does in other containers. The program is classic BPF, as seccomp(2) describes it;
 numbers are those of the kernel's `unistd.h`.
 """
 
@@ -41,7 +42,7 @@ ARCHITECTURES = {
         "io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427,
         "userfaultfd": 323, "bpf": 321, "perf_event_open": 298,
         "ptrace": 101, "process_vm_readv": 310, "process_vm_writev": 311, "open_by_handle_at": 304,
-        "mq_open": 240, "mq_unlink": 241,
+        "mq_open": 240, "mq_unlink": 241, "setsid": 112,
         "socket": 41, "fcntl": 72,
         "prlimit64": 302, "sched_setparam": 142, "sched_setscheduler": 144, "sched_setaffinity": 203,
         "sched_setattr": 314, "setpriority": 141, "ioprio_set": 251,
@@ -53,7 +54,7 @@ ARCHITECTURES = {
         "io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427,
         "userfaultfd": 282, "bpf": 280, "perf_event_open": 241,
         "ptrace": 117, "process_vm_readv": 270, "process_vm_writev": 271, "open_by_handle_at": 265,
-        "mq_open": 180, "mq_unlink": 181,
+        "mq_open": 180, "mq_unlink": 181, "setsid": 157,
         "socket": 198, "fcntl": 25,
         "prlimit64": 261, "sched_setparam": 118, "sched_setscheduler": 119, "sched_setaffinity": 122,
         "sched_setattr": 274, "setpriority": 140, "ioprio_set": 30,

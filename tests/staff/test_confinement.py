@@ -30,7 +30,7 @@ from grader.judge.submission import CheckProcess, Submission
 from grader.judge.verdict import Outcome, Verdict
 from grader.sandbox import bubblewrap, obstacles
 from grader.sandbox.bubblewrap import HOME, SCRATCH_BYTES, SHM_BYTES, Bubblewrap, python_folders
-from grader.sandbox.limits import Limits
+from grader.sandbox.limits import BEHIND_THE_JUDGE, Limits
 from grader.sandbox.obstacles import OBSTACLES, why_not_confined
 from grader.sandbox.processes import descendants
 from grader.sandbox.seccomp import ARCHITECTURES
@@ -144,6 +144,39 @@ def test_a_walk_finds_the_sandboxes_own_tree_only(inside: LookAround, confined: 
         {"nvidiactl", "nvidia-uvm", f"nvidia{minor(confined)}"} if on_gpu else set()
     )
     assert {path for path in found if path.startswith("/submission/")} == {"/submission/gelu.py"}
+
+
+def test_a_file_that_others_lock_is_not_there_to_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock is on the file, which is the same outside: `uv` would wait for whoever holds that of an environment."""
+    environment, tree = tmp_path / "environment", tmp_path / "tree"
+    for folder in (environment, tree):
+        folder.mkdir()
+    for name in (".lock", "pyvenv.cfg"):
+        (environment / name).touch()
+    known = python_folders()
+    monkeypatch.setattr(bubblewrap, "python_folders", lambda: [*known, str(environment)])
+    servers = Servers((), Bubblewrap(tree.resolve()))
+    try:
+        locked = seen_inside(
+            servers,
+            tree,
+            f"""
+            import fcntl
+            locked = []
+            for folder in {[str(environment), sys.prefix, sys.base_prefix]}:
+                for name in (".lock", "pyvenv.cfg"):
+                    try:
+                        fcntl.flock(os.open(folder + "/" + name, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        locked.append(folder + "/" + name)
+                    except OSError:
+                        pass
+            return locked
+            """,
+        )
+    finally:
+        servers.close()
+    assert str(environment / "pyvenv.cfg") in locked
+    assert [path for path in locked if path.endswith(".lock")] == []
 
 
 def test_nothing_can_be_written_but_scratch(inside: LookAround, confined: Servers) -> None:
@@ -299,6 +332,7 @@ REFUSED = {
     "queues for the kernel": "syscall(CALLS['io_uring_setup'], 8, bytes(120))",
     "page faults of one's own": "syscall(CALLS['userfaultfd'], 1)",
     "programs in the kernel": "syscall(CALLS['bpf'], 0, bytes(72), 72)",
+    "a session of its own": "setsid()",
     "tracing": "ptrace(16, 1, None, None)",
     "the hypervisor": "socket(40, 1, 0)",
     "a lease": "fcntl(os.open(os.__file__, os.O_RDONLY), 1024, 0)",
@@ -325,6 +359,33 @@ def test_a_process_may_change_what_is_its_own(inside: LookAround) -> None:
     return resource.getrlimit(resource.RLIMIT_NOFILE), -os.nice(0) + os.nice(1), len(os.sched_getaffinity(0))
     """)
     assert [list(done[0]), *done[1:]] == [[100, 200], 1, 1]
+
+
+def test_every_process_is_behind_the_judge_and_in_the_session_of_the_first(inside: LookAround) -> None:
+    """Each session may be given the processor by turns (sched_autogroup), however nice its processes are."""
+    first, of_children = inside("""
+    def seen():
+        return [os.getpriority(os.PRIO_PROCESS, 0), os.getsid(0)]
+
+    def child(depth):
+        if os.fork():
+            os.wait()
+            return
+        try:
+            os.setsid()
+        except OSError:
+            pass
+        os.write(writing, json.dumps(seen()).encode() + b"\\n")
+        if depth:
+            child(depth - 1)
+        os._exit(0)
+
+    reading, writing = os.pipe()
+    child(3)
+    return seen(), [json.loads(line) for line in os.read(reading, 1000).splitlines()]
+    """)
+    assert first == [BEHIND_THE_JUDGE, 1]
+    assert of_children == [first] * 4
 
 
 def test_an_unknown_processor_has_no_filter_and_so_no_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -521,7 +582,7 @@ for _ in range(3):
     if not os.fork():
         if os.fork():
             os._exit(0)
-        os.setsid()
+        os.setpgid(0, 0)
         kept = b'x' * (600 << 20)
         time.sleep(20)
 time.sleep(20)"""
@@ -636,7 +697,7 @@ def test_a_killed_judge_leaves_no_process_a_second_later(tmp_path: Path) -> None
     folder.mkdir()
     (folder / "gelu.py").write_text(
         "import os, time\n\ndef gelu(x):\n"
-        "    for _ in range(3):\n        if not os.fork():\n            os.setsid()\n            os.fork()\n"
+        "    for _ in range(3):\n        if not os.fork():\n            os.setpgid(0, 0)\n            os.fork()\n"
         "            time.sleep(60)\n    time.sleep(60)\n"
     )
     judge = subprocess.Popen(

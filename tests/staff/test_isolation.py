@@ -436,7 +436,10 @@ def survive(tag):
 
 def escape(tag):
     if not os.fork():
-        os.setsid()
+        try:
+            os.setsid()
+        except PermissionError:  # in a sandbox
+            pass
         survive(tag)
         os._exit(0)
     os.wait()

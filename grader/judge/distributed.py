@@ -7,6 +7,7 @@ where ranks wait for different things; and over gloo, or NCCL where each rank ha
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 import torch
@@ -14,6 +15,7 @@ import torch
 from grader.judge.causes_in_numbers import known_mistake
 from grader.judge.collectives import Part
 from grader.judge.compare import assert_matches
+from grader.judge.footprint import Footprint
 from grader.judge.hub import Network, Passed
 from grader.judge.ranks import Backend, RankProcesses, Reported, Run, Steps
 from grader.judge.reference import ddp as reference
@@ -146,9 +148,13 @@ class Ranks:
                 )  # fmt: skip
         return run
 
-    def malformed(self, what: str) -> Outcome:
-        """The verdict on a run that no program of ours gives, to be raised."""
-        return self._process.malformed(what)
+    def renew(self) -> None:
+        """Go on with new processes, in which nothing has run yet."""
+        self._process.renew()
+
+    def watched(self) -> AbstractContextManager[Footprint]:
+        """Look at the memory of the ranks, which have run something already, while it is entered: on the CPU."""
+        return self._process.watched()
 
     def result(self, name: str, reported: Reported) -> Result:
         """A reported value, to be compared."""

@@ -2,17 +2,17 @@
 
 On a CPU that is the memory of the runner's processes and of files in a sandbox's scratch folders, looked at all the
 time, and the kernel's high-water mark of the child (`VmHWM`, after 5 was written to `clear_refs`), which misses nothing
-but which the child can reset itself. What was taken before the call, at import, counts beyond an allowance. On a GPU it
-is the memory of the device that is in use by anybody, so the device must have no other user meanwhile.
+but which the child can reset itself. What was taken before the call, at import, counts beyond an allowance. Of several
+ranks it is that of the one that takes most. On a GPU it is the memory of the device that is in use by anybody, so the
+device must have no other user meanwhile.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from grader.sandbox.limits import scratch_bytes, taken_bytes
@@ -30,26 +30,31 @@ class Footprint:
     bytes: int = 0
 
 
-def of_family(leader: int) -> int:
-    """Bytes that all processes below a server have at this moment, with their files in a sandbox's scratch folders."""
-    family = descendants(leader)
-    return sum(map(taken_bytes, family)) + max(map(scratch_bytes, family), default=0)
-
-
 @contextmanager
-def of_process(pid: int, leader: int, when_forked: int) -> Iterator[Footprint]:
-    """The memory of a child, and of all below its server, while this is entered.
+def of_processes(when_forked: Mapping[int, int], leader: int) -> Iterator[Footprint]:
+    """The memory of one of these children, and of all that is below their server beside them, while this is entered.
 
-    `when_forked` is what the child had in bytes before it had loaded anything: see `taken_bytes`.
+    `when_forked` is what each child had in bytes before it had loaded anything: see `taken_bytes`.
     """
 
-    found = Footprint()
-    with suppress(OSError):
-        Path(f"/proc/{pid}/clear_refs").write_text(RESET_HIGH_WATER_MARK)
-    before, resident = min(of_family(leader), when_forked + IMPORTS_BYTES), memory_bytes(pid, "VmRSS")
-    with _looking(partial(of_family, leader)) as most:
+    def beside() -> int:
+        family = descendants(leader)
+        return sum(map(taken_bytes, family - set(when_forked))) + max(map(scratch_bytes, family), default=0)
+
+    def look() -> int:
+        return max(taken_bytes(pid) - before[pid] for pid in before) + beside()
+
+    found, beside_before = Footprint(), beside()
+    for pid in when_forked:
+        with suppress(OSError):
+            Path(f"/proc/{pid}/clear_refs").write_text(RESET_HIGH_WATER_MARK)
+    resident = {pid: memory_bytes(pid, "VmRSS") for pid in when_forked}
+    before = {
+        pid: min(taken_bytes(pid) + beside_before, at_first + IMPORTS_BYTES) for pid, at_first in when_forked.items()
+    }
+    with _looking(look) as most:
         yield found
-    found.bytes = max(most.bytes - before, memory_bytes(pid, "VmHWM") - resident, 0)
+    found.bytes = max(most.bytes, *(memory_bytes(pid, "VmHWM") - resident[pid] for pid in resident), 0)
 
 
 @contextmanager

@@ -21,7 +21,6 @@ import torch
 
 from grader.judge.child import LOOK_EVERY_S, RunnerChild
 from grader.judge.collectives import Disagreement, Part, meet, words_of
-from grader.judge.footprint import of_family
 from grader.judge.memory import storage_bytes
 from grader.judge.output import clean
 from grader.judge.replies import Carried, Raised, Request
@@ -29,7 +28,6 @@ from grader.judge.verdict import Outcome, Verdict
 from grader.judge.wording import on_rank, raised_outcome
 from grader.runner.protocol import Malformed
 from grader.runner.tensors import DTYPES
-from grader.sandbox.limits import taken_bytes
 
 MOST_PAYLOAD_BYTES = 256 << 20  # of one request, or of a rank's reports
 MOST_WAITING_BYTES = 512 << 20  # of all that waits, for others or to be sent, and of what is kept
@@ -90,14 +88,11 @@ class Hub:
     of_s: float  # the limit, for words
     passed: list[Passed] = field(default_factory=list)
     sent: list[Part] = field(default_factory=list)  # on a slow network, from the first gate on
-    memory: list[list[int]] = field(default_factory=list)  # bytes that each rank's process had at each of its gates
-    family: list[int] = field(default_factory=list)  # and all processes and files of the submission together
     waited: bool = False  # a rank went no further before it had a result, on a slow network
 
     def __post_init__(self) -> None:
         self._waiting: defaultdict[Channel, dict[int, deque[Part]]] = defaultdict(lambda: defaultdict(deque))
         self._count: defaultdict[Channel, int] = defaultdict(int)
-        self.memory = [[] for _ in self.ranks]
         self._held: list[Result] = []
         self._gates = [0] * len(self.ranks)  # reached
         self._requests = [0] * len(self.ranks)
@@ -164,9 +159,6 @@ class Hub:
             return
         if request.kind == "gate":
             self._gates[rank] += 1
-            self.memory[rank].append(taken_bytes(self.ranks[rank].line.process))
-            if len({len(of_rank) for of_rank in self.memory}) == 1:  # all wait at this gate
-                self.family.append(of_family(self.ranks[0].server.leader))
             factors = [self.network.factors[request.gate]] if request.gate < len(self.network.factors) else []
             if [["float32", one.numel()] for one in factors] != [list(size) for size in request.outputs]:
                 raise self._malformed(rank, "a request at a gate that is none")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -14,6 +15,7 @@ from grader.judge import replies
 from grader.judge.borrowed import Borrowed, borrowed_by
 from grader.judge.child import RunnerChild
 from grader.judge.collectives import Part
+from grader.judge.footprint import Footprint, of_processes
 from grader.judge.hub import Hub, Network, Passed
 from grader.judge.output import clean
 from grader.judge.parcel import Parcel
@@ -44,8 +46,6 @@ class Run:
     reports: list[list[list[Reported]]]  # by rank, one after the other
     passed: list[Passed]  # collectives, where the judge was the far end
     sent: list[Part]  # on a slow network, what the ranks gave from the first gate on
-    memory: list[list[int]]  # bytes that each rank's process had at each of its gates
-    family: list[int]  # bytes that all processes and files of the submission had, whenever all ranks stood at a gate
     waited: bool  # whether a rank went no further before it had a result, on a slow network
 
 
@@ -116,8 +116,6 @@ class RankProcesses(RankProcess):
                 [_reports(reply, payload) for reply, payload in carried],
                 hub.passed,
                 hub.sent,
-                hub.memory,
-                hub.family,
                 hub.waited,
             )
         except Malformed as error:
@@ -132,6 +130,12 @@ class RankProcesses(RankProcess):
         """End all ranks, so that the next case has new ones. What they printed is lost unless it was told."""
         super().renew()
         self.others = []
+
+    def watched(self) -> AbstractContextManager[Footprint]:
+        """Look at the memory of all ranks that are there, on the CPU, where each has its own."""
+        assert self.child
+        ranks = {one.child.line.process: one.when_forked for one in (self, *self.others) if one.child}
+        return of_processes(ranks, self.child.server.leader)
 
     def hand_over(self) -> list[RunnerChild]:
         children = super().hand_over()

@@ -19,7 +19,7 @@ from grader.inspect.unwatched import Way, known_ways
 from grader.judge import replies
 from grader.judge.borrowed import Borrowed, borrowed
 from grader.judge.child import RunnerChild, payload_limit
-from grader.judge.footprint import Footprint, of_gpu, of_process
+from grader.judge.footprint import Footprint, of_gpu, of_processes
 from grader.judge.output import clean
 from grader.judge.parcel import Parcel
 from grader.judge.replies import Access, Answered, Entry, LargeEntry, Loaded, Operator, OtherEntry, Raised, TensorEntry
@@ -158,7 +158,7 @@ class CheckProcess:
         assert self.child
         if gpu := self.servers.gpu:
             return of_gpu(gpu.uuid)
-        return of_process(self.child.line.process, self.child.server.leader, self.when_forked)
+        return of_processes({self.child.line.process: self.when_forked}, self.child.server.leader)
 
     def doubt(self) -> Borrowed | None:
         """What speaks against the submission's own code having computed the answers so far, by the runner's word."""

@@ -30,7 +30,7 @@ class Line:
     def __init__(self, conversation: socket.socket, number: int) -> None:
         self.conversation, self.number = conversation, number
         self.phase, self.count = "start", 0  # of the scenario; the requests so far
-        self.sending, self.handing_over = threading.Lock(), threading.Lock()
+        self.sending = threading.Lock()
         self.awaited: dict[int, tuple[Any, Tensors]] = {}
         self.listener = threading.Thread(target=self._listen, daemon=True)
         self.listener.start()
@@ -51,11 +51,6 @@ class Line:
             protocol.send(self.conversation, header, [pack(one) for one in inputs])
         return future
 
-    def rest(self) -> None:
-        """Wait until the last result is handed over: then nothing of it is held here, and its memory may be free."""
-        with self.handing_over:
-            pass
-
     def close(self) -> None:
         """Tell the judge that this rank is through, and hear its last word."""
         self.post("end", [], [])
@@ -66,12 +61,11 @@ class Line:
             header, payload = protocol.receive(self.conversation, payload_limit=1 << 40)
             if header.get("over"):
                 return
-            with self.handing_over:  # whoever waited goes on before the last line
-                future, outputs = self.awaited.pop(header["completes"])
-                self._fill(outputs, payload)
-                del payload
-                future.set_result([*outputs])
-                del future, outputs
+            future, outputs = self.awaited.pop(header["completes"])
+            self._fill(outputs, payload)
+            del payload
+            future.set_result([*outputs])
+            del future, outputs  # nothing of a result is held while the next one is waited for
 
     def _fill(self, outputs: Tensors, payload: bytearray) -> None:
         at = 0

@@ -110,6 +110,29 @@ class SignMomentum(torch.optim.Optimizer):
         return loss
 
 
+class ManySums(torch.optim.Optimizer):
+    """An optimizer whose state is large beside its parameters: running sums, each with a decay of its own.
+
+    It steps by their mean, writes to all of them in each step, and takes memory for nothing else but that mean.
+    """
+
+    SUMS = 128
+
+    def __init__(self, params: Any, lr: float = 0.01) -> None:
+        super().__init__(params, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                state = self.state[parameter]
+                if not state:
+                    state["sums"] = parameter.new_zeros(self.SUMS, *parameter.shape)
+                decays = torch.arange(self.SUMS).view(-1, *[1] * parameter.dim()) / self.SUMS
+                state["sums"].mul_(decays.to(parameter)).add_(parameter.grad)
+                parameter.sub_(state["sums"].mean(0), alpha=group["lr"])
+
+
 OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
-    "SGD": torch.optim.SGD, "AdamW": torch.optim.AdamW, "SignMomentum": SignMomentum,
+    "SGD": torch.optim.SGD, "AdamW": torch.optim.AdamW, "SignMomentum": SignMomentum, "ManySums": ManySums,
 }  # fmt: skip

@@ -160,12 +160,8 @@ class Rank:
         if self.scheduler:
             self.scheduler.step()
 
-    def bare_step(self) -> None:
-        self.optimizer.step()
-
     def pause(self) -> None:
-        """Wait for the judge, which looks at this process's memory meanwhile."""
-        self.line.rest()
+        """Come to a gate that the judge opens once all ranks have come."""
         self.line.post("gate", [], [], gate=NO_GATE).wait()
 
     def closed_step(self, gradients: list[list[int | None]], losses: list[int]) -> None:

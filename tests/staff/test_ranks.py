@@ -1,8 +1,5 @@
 """What becomes of ranks that go astray: each is named, at once where it can be known, and no process stays."""
 
-import importlib
-import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,8 +17,6 @@ from grader.judge.training import Training
 from grader.judge.verdict import Verdict
 from grader.result import CheckResult
 from grader.rubric import Rubric
-from grader.runner import protocol
-from grader.sandbox.levels import RUNNER_FOLDER
 from grader.sandbox.processes import descendants
 from tests.test_ddp import MLP
 
@@ -404,27 +399,3 @@ def all_reduce_gradients(module, process_group=None):
         dist.all_reduce(parameter.grad, group=process_group)
         parameter.grad /= world
 '''
-
-
-def test_a_rank_rests_until_a_result_is_held_by_nobody_who_hands_it_over(monkeypatch):
-    """Else the judge would count it: whoever waits for it goes on before that."""
-    monkeypatch.syspath_prepend(str(RUNNER_FOLDER))
-    group = importlib.import_module("group")
-    ours, theirs = socket.socketpair()
-    line = group.Line(theirs, 1)
-    handed, order = threading.Event(), []
-
-    def on_the_listener(_: object) -> None:
-        handed.set()
-        time.sleep(0.3)
-        order.append("handed over")
-
-    line.post("barrier", [], []).add_done_callback(on_the_listener)
-    protocol.receive(ours, 1 << 20)
-    protocol.send(ours, {"completes": 1})
-    assert handed.wait(5)
-    line.rest()
-    order.append("rested")
-    protocol.send(ours, {"over": True})
-    line.listener.join()
-    assert order == ["handed over", "rested"]

@@ -8,9 +8,16 @@ import sys
 import pytest
 
 from grader.judge.optimization import Group, Optimization
-from grader.judge.sharding import assert_holds_its_share, assert_optimizes, assert_sends_once, assert_sharded
+from grader.judge.sharding import (
+    assert_holds_its_share,
+    assert_optimizes,
+    assert_saves_its_share,
+    assert_sends_once,
+    assert_sharded,
+)
 
 NETWORK = ((24, 16), (24,), (8, 24), (8,))  # two layers
+WIDE = ((96, 64), (96,), (32, 96), (32,))  # whose state is most of a file
 MANY = ((40, 30), (30,), (30, 20), (20,), (20, 20), (20,), (20, 10), (10,), (7,))
 TWO_GROUPS = (Group((0, 2), {"lr": 0.02, "weight_decay": 0.3}), Group((1, 3), {"lr": 0.005, "weight_decay": 0.0}))
 MOMENTUM = {"lr": 0.1, "momentum": 0.9}
@@ -36,8 +43,8 @@ CLOSURES = [Optimization(NETWORK, closure=True), Optimization(NETWORK, closure=T
 FEW = [Optimization(((5, 4),), world=3), Optimization(((5, 4), (4,)), world=4, optimizer="SGD", options=MOMENTUM)]
 SHARDED = [Optimization(MANY, world=world, steps=1) for world in (2, 3)]
 RELOADED = [
-    Optimization(NETWORK, reloaded=True, steps=5, note="saved and loaded after step 2"),
-    Optimization(NETWORK, reloaded=True, steps=5, optimizer="SGD", options=MOMENTUM, world=3, note="saved and loaded"),
+    Optimization(WIDE, reloaded=True, steps=5, note="saved and loaded after step 2"),
+    Optimization(WIDE, reloaded=True, steps=5, optimizer="SGD", options=MOMENTUM, world=3, note="saved and loaded"),
 ]
 MISSING = [Optimization(NETWORK, missing=(1,), note="one has no gradient")]
 SUBGROUPS = [Optimization(NETWORK, world=3, group=(1, 2))]
@@ -99,8 +106,9 @@ def test_few_parameters(ranks, case):
 
 @pytest.mark.parametrize("case", RELOADED, ids=str)
 def test_state_dict(ranks, case):
-    """Each rank saves its share, and another optimizer that loads it goes on as if nothing had been."""
+    """Each rank saves its share only, and another optimizer that loads it goes on as if nothing had been."""
     assert_optimizes(ranks, case)
+    assert_saves_its_share(ranks, case)
 
 
 @pytest.mark.parametrize("case", MISSING, ids=str)

@@ -8,6 +8,7 @@ that holds all state, in float64.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -146,6 +147,18 @@ class OptimizationDraw:
                 steps.append({"do": "step", "gradients": given[0], "average": case.averaged})
             steps.append({"do": "values"})
         return steps, tensors
+
+    def saved_bytes(self) -> int:
+        """Of the file that the optimizer itself is saved in, in one process."""
+        kind: Any = networks.OPTIMIZERS[self.case.optimizer]
+        parameters = [torch.nn.Parameter(one.clone()) for one in self.start]
+        optimizer = kind([_group(one, parameters) for one in self.case.all_groups], **self.case.options)
+        for parameter in parameters:
+            parameter.grad = torch.zeros_like(parameter)
+        optimizer.step()
+        file = io.BytesIO()
+        torch.save(optimizer.state_dict(), file)
+        return file.getbuffer().nbytes
 
     def reference(self, without: Sequence[str] = (), calls: int = 1, dtype: torch.dtype = torch.float64) -> Values:
         """The parameters after each step, by the optimizer itself in one process.

@@ -23,6 +23,7 @@ from grader.runner import networks
 
 MOST_OF_A_SHARE = 1.25  # times an equal share, or one parameter
 SENT_FIXED_BYTES = 256
+SAVED_FIXED_BYTES = 8192  # of a file, for whatever is no tensor
 
 # Eight parameters of 64 KiB: for ManySums each has a state of 8 MiB.
 LIGHT, HEAVY = ((4, 2),) * 8, ((128, 128),) * 8
@@ -115,6 +116,23 @@ def assert_holds_its_share(ranks: Ranks, world: int) -> None:
             f"share {whole_mib / world:.0f} MiB", "a rank has the state of parameters that it does not own",
             "give the inner optimizer only the parameters of this rank, and copy to its groups all but `params`",
             cause="state_not_sharded",
+        )  # fmt: skip
+
+
+def assert_saves_its_share(ranks: Ranks, case: Optimization) -> None:
+    """Demand that what all ranks save together is about what the optimizer itself saves."""
+    draw = OptimizationDraw.of(case, ranks.generator)
+    programs = [draw.program(rank) for rank in range(case.world)]
+    saving = [([*steps, {"do": "save"}], tensors) for steps, tensors in programs]
+    run = ranks.carry_out("judged", saving, [[*case.report_sizes, 1]] * case.world)
+    files = [ranks.result(f"the saved state of rank {rank}", one[-1][0]) for rank, one in enumerate(run.reports)]
+    saved, whole = [file.plain().nbytes for file in files], draw.saved_bytes()
+    if sum(saved) > MOST_OF_A_SHARE * whole + SAVED_FIXED_BYTES * case.world:
+        raise Outcome(
+            Verdict.FAIL,
+            f"with what state_dict() gives, the ranks save {' and '.join(map(str, saved))} bytes; the optimizer itself "
+            f"saves {whole}", "the state of a parameter, or the parameters themselves, are in it on several ranks",
+            "state_dict() has the groups, and the state of this rank's parameters only", cause="others_saved",
         )  # fmt: skip
 
 

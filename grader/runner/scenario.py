@@ -6,6 +6,7 @@ A step is a dict with `do`, the name of a method of `Rank`. What a scenario repo
 import contextlib
 import copy
 import gc
+import io
 import os
 import socket
 from collections.abc import Callable, Iterable, Sequence
@@ -182,6 +183,12 @@ class Rank:
         share = copy.deepcopy(self.optimizer.state_dict())
         self.optimizer = self.make()
         self.optimizer.load_state_dict(share)
+
+    def save(self) -> None:
+        """Report this rank's share as the bytes of the file that it is saved in."""
+        file = io.BytesIO()
+        torch.save(self.optimizer.state_dict(), file)
+        self._report([torch.frombuffer(file.getbuffer(), dtype=torch.uint8)])
 
     def values(self) -> None:
         self._report(self.parameters)

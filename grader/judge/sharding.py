@@ -123,7 +123,8 @@ def assert_saves_its_share(ranks: Ranks, case: Optimization) -> None:
     """Demand that what all ranks save together is about what the optimizer itself saves."""
     draw = OptimizationDraw.of(case, ranks.generator)
     programs = [draw.program(rank) for rank in range(case.world)]
-    saving = [([*steps, {"do": "save"}], tensors) for steps, tensors in programs]
+    save: Steps = [{"do": "save"}]
+    saving = [(steps + save, tensors) for steps, tensors in programs]
     run = ranks.carry_out("judged", saving, [[*case.report_sizes, 1]] * case.world)
     files = [ranks.result(f"the saved state of rank {rank}", one[-1][0]) for rank, one in enumerate(run.reports)]
     saved, whole = [file.plain().nbytes for file in files], draw.saved_bytes()

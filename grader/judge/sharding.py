@@ -15,7 +15,7 @@ from grader.judge.compare import assert_matches
 from grader.judge.distributed import MOST_SENT, Ranks
 from grader.judge.hub import Network
 from grader.judge.optimization import Optimization, OptimizationDraw, Values
-from grader.judge.ranks import Backend, Reported, Run
+from grader.judge.ranks import Backend, Reported, Run, Steps
 from grader.judge.reference import sharded_optimizer as reference
 from grader.judge.replies import NoneEntry
 from grader.judge.verdict import Outcome, Verdict

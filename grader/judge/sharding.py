@@ -123,10 +123,9 @@ def assert_holds_its_share(ranks: Ranks, world: int) -> None:
 def assert_saves_its_share(ranks: Ranks, case: Optimization) -> None:
     """Demand that what all ranks save together is about what the optimizer itself saves."""
     draw = OptimizationDraw.of(case, ranks.generator)
-    programs = [draw.program(rank) for rank in range(case.world)]
     save: Steps = [{"do": "save"}]
-    saving = [(steps + save, tensors) for steps, tensors in programs]
-    run = ranks.carry_out("judged", saving, [[*case.report_sizes, 1]] * case.world)
+    programs = [([*steps, *save], tensors) for steps, tensors in map(draw.program, range(case.world))]
+    run = ranks.carry_out("judged", programs, [[*case.report_sizes, 1]] * case.world)
     files = [ranks.result(f"the saved state of rank {rank}", one[-1][0]) for rank, one in enumerate(run.reports)]
     saved, whole = [file.plain().nbytes for file in files], draw.saved_bytes()
     if sum(saved) > MOST_OF_A_SHARE * whole + SAVED_FIXED_BYTES * case.world:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grader.bench.ladders import LADDERS
-from grader.bench.record import Bench, Limits, Row, Timed
+from grader.bench.record import FINE_S, Bench, Limits, Row, Timed
 from grader.files import write_whole
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ def _last(figure: Figure, grid: GridSpec, panels: int) -> Axes:
 def _heading(bench: Bench) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in bench.versions.items() if name != "numpy")
     timed = [row for row in (*bench.rows, *bench.points) if isinstance(row, Timed)]
-    hollow = "; hollow: launch-bound" if any(row.launch_bound for row in bench.points if isinstance(row, Timed)) else ""
+    bound = any(row.launch_bound for row in bench.points if isinstance(row, Timed))
+    hollow = f"; hollow: launch-bound, no baselines under {FINE_S * 1e3:g} ms" if bound else ""
     by_own_word = "; estimates, by the submission's own clock" if any(row.estimate for row in timed) else ""
     return f"{bench.gpu}, {versions}{hollow}{by_own_word}"
 
@@ -117,12 +118,13 @@ def _limit_line(axes: Axes, row: Timed, bench: Bench) -> None:
 
 
 def _rate(point: Row, whose: str) -> float:
-    """TB/s or TFLOP/s of "yours", or of a baseline on the same shape; NaN where it was not measured."""
+    """TB/s or TFLOP/s of "yours", or of a baseline on the same shape; NaN where it has no time, or no steady one."""
     if not isinstance(point, Timed):
         return math.nan
-    times_s = {"yours": point.time_s, point.baseline.value: point.baseline_s}
-    times_s |= {name.value: other_s for name, other_s in point.others.items()}
-    return point.rate * point.time_s / times_s[whose]
+    baselines = {point.baseline: point.baseline_s, **point.others}
+    steady = {name.value: time_s for name, time_s in baselines.items() if time_s >= FINE_S or point.estimate}
+    times_s = {"yours": point.time_s, **steady}
+    return point.rate * point.time_s / times_s.get(whose, math.nan)
 
 
 def _ticks(sizes: Sequence[int]) -> list[int]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 from grader.bench.ladders import LADDERS, operations
 from grader.bench.meters import Meter
-from grader.bench.record import Bench, Limit, Limits, Row, Shape, Timed, Unit, Untimed
+from grader.bench.record import FINE_S, Bench, Limit, Limits, Row, Shape, Timed, Unit, Untimed
 from grader.clock import works
 from grader.clock.curve import share
 from grader.clock.timer import ours
@@ -25,7 +26,7 @@ PRODUCTS = tuple(works.matmul(size, size, size) for size in (8192, 4096, 2048))
 MEMORY_FACTOR = 20  # times what a call moves: the clock has 12 sets of arguments twice, and answers
 LAUNCHING_S = 100e-6  # a call costs the host 40 to 150 µs (docs/measurements.md)
 TIMES_TINY = 1.5
-FINE_S, TIMES_LAUNCHING = 0.25e-3, 2  # the clock's rules are made for calls that take longer (docs/measurements.md)
+TIMES_LAUNCHING = 2  # a call that takes longer is no matter of launching
 MESSAGE_LENGTH = 2000
 CLIMBABLE = (Verdict.PASS, Verdict.SKIPPED, Verdict.OUT_OF_MEMORY)  # there may be room for smaller ones
 
@@ -80,7 +81,7 @@ class Session:
         """Measure one shape: a scored one, or one of a ladder, which takes fewer samples."""
         entry, shape = self._entry(check), shape_of(check, work, size)
         try:
-            fine_s = None if size is None else max(FINE_S, TIMES_LAUNCHING * least_s)
+            fine_s = None if size is None else max(FINE_S, TIMES_LAUNCHING * least_s) if size else math.inf
             times = self.meter.beside(work, entry, fine_s)
             others = {
                 Baseline(name): self.meter.alone_s(work, entry, name)

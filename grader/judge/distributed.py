@@ -156,9 +156,11 @@ class Ranks:
         """Look at the memory of the ranks, which have run something already, while it is entered: on the CPU."""
         return self._process.watched()
 
-    def result(self, name: str, reported: Reported) -> Result:
+    def result(self, name: str, reported: Reported, on_cpu: bool = False) -> Result:
         """A reported value, to be compared."""
-        return Result(name, reported.entry, reported.tensor, device=self._process.servers.device)
+        return Result(
+            name, reported.entry, reported.tensor, device="cpu" if on_cpu else self._process.servers.device
+        )  # fmt: skip
 
     def _compare(self, draw: Draw, expected: Reference, run: Run) -> None:
         training = draw.training

@@ -107,7 +107,7 @@ def assert_holds_its_share(ranks: Ranks, world: int) -> None:
         run = _run(ranks, draw, "judged", on_cpu=True)  # where each rank has a memory of its own
     right = draw.reference(dtype=torch.float32)
     for rank in range(world):
-        _compare(ranks, draw, right, rank, list(run.reports[rank]))
+        _compare(ranks, draw, right, rank, list(run.reports[rank]), on_cpu=True)
     whole = networks.ManySums.SUMS * sum(draw.case.bytes)
     if taken.bytes > MOST_OF_A_SHARE * whole / world + UNCOUNTED_BYTES:
         taken_mib, whole_mib = taken.bytes / 2**20, whole / 2**20
@@ -167,6 +167,7 @@ def _compare(
     right: Values,
     rank: int,
     reports: list[list[Reported]],
+    on_cpu: bool = False,
 ) -> None:
     for step in range(draw.case.steps):
         when = f"after step {step + 1}"
@@ -179,7 +180,7 @@ def _compare(
                 )  # fmt: skip
             assert_matches(returned, reference.loss(*draw.losses[step][:2]), find=known_mistake)
         for index, one in enumerate(reports.pop(0)):
-            result = ranks.result(f"parameter {index} on rank {rank} {when}", one)
+            result = ranks.result(f"parameter {index} on rank {rank} {when}", one, on_cpu)
             assert_matches(result, reference.parameter(draw, step, index, right), find=known_mistake)
 
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from grader import cli
 from grader.bench import meters
 from grader.bench.ladders import LADDERS, operations
 from grader.bench.meters import JudgesClock, OwnWord, Times, meter_of
-from grader.bench.plot import draw, short
+from grader.bench.plot import _rate, draw, short
 from grader.bench.record import Bench, Limit, Limits, Timed, Untimed
 from grader.bench.rows import Measurements, Session, launching_s, rate_of, work_of
 from grader.bench.table import show_bench, show_row
@@ -479,6 +480,29 @@ def test_a_time_that_is_none_is_no_time(judges_clock, monkeypatch, whole_s):
     monkeypatch.setattr(FakeClock, "whole_s", whole_s)
     with pytest.raises(Outcome, match="too short for the clock"):
         judges_clock.beside(works.gelu(1 << 15), ENTRY, 0.25e-3)
+
+
+def test_a_shape_that_tells_what_launching_takes_never_has_to_settle():
+    asked = []
+
+    class Asked(Simulated):
+        def beside(self, work, entry, fine_s=None):
+            asked.append(fine_s)
+            return super().beside(work, entry, fine_s)
+
+    measured("gelu", meter=Asked(lambda work: 0.4e-3), ladders=True)
+    scored, tiny, *sizes = asked
+    assert (scored, tiny) == (None, math.inf)
+    assert sizes == [pytest.approx(2 * 1.5 * 0.4e-3)] * len(sizes)
+
+
+def test_a_baseline_that_takes_no_steady_time_is_not_drawn():
+    [long, short] = [
+        next(row for row in record("gelu", meter=Simulated(lambda work, s=s: s)).rows) for s in (1e-3, 0.4e-3)
+    ]
+    assert _rate(long, "device_copy") == pytest.approx(2 * long.rate)
+    assert math.isnan(_rate(short, "device_copy"))
+    assert _rate(short, "yours") == pytest.approx(short.rate)
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("full"), CudaFailed("cuMemAlloc_v2 gave 2")])

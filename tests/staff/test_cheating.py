@@ -229,7 +229,7 @@ def test_what_is_right_in_it_keeps_its_points(cheat, device, graded, tmp_path):
     rubric = Rubric.read()
     twin = graded(cheat.twin(tmp_path), cheat.names(device))
     for check in graded(cheat.folder, cheat.names(device), cheat.limit_s).values():
-        if not rubric.timed(check.id):
+        if not rubric.timed(check.id) and not check.review:  # a person is to look at some tricks, seen in the source
             assert points(check) == points(twin[check.id]), f"{check.id}: {check.message}"
 
 

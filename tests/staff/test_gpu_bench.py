@@ -6,8 +6,8 @@ import pytest
 
 from grader.bench.ladders import LADDERS
 from grader.bench.meters import JudgesClock, Meter, OwnWord
-from grader.bench.record import Timed
-from grader.bench.rows import FINE_S, Measurements, Session, work_of
+from grader.bench.record import FINE_S, Timed
+from grader.bench.rows import Measurements, Session, work_of
 from grader.clock import works
 from grader.doctor import Machine, uses_gpu
 from grader.judge.servers import Servers

@@ -539,10 +539,12 @@ def test_no_signal_from_inside_reaches_the_server(bad: Bad, number: str) -> None
     ],
     ids=["nice", "processors", "class", "limits"],
 )
-def test_a_server_that_is_treated_otherwise_is_replaced(bad: Bad, changing: str) -> None:
+def test_a_server_cannot_be_treated_otherwise(bad: Bad, changing: str) -> None:
     server = bad.servers.ready()
-    assert bad.grade(calling(changing)).verdict is Verdict.PASS
-    assert bad.servers.ready() is not server
+    check = bad.grade(calling(changing))
+    assert check.verdict is Verdict.FAIL
+    assert "PermissionError" in check.message
+    assert bad.servers.ready() is server
 
 
 @confined_only

@@ -26,22 +26,16 @@ INSIDE = {  # of PyTorch and Triton, beside names that begin with an underscore
     "triton.compiler", "triton.experimental.gluon.language._core",
 }  # fmt: skip
 RUNNING = {"exec", "eval", "compile", "__import__", "globals", "vars", "locals"}  # text as code, names as text
-METHODS = {
+METHODS = {  # names of others' functions and attributes
     "redispatch", "handle", "tolist", "numpy", "__array__", "fork", "forkpty", "posix_spawn", "posix_spawnp", "system",
     "popen", "modules", "_getframe", "_current_frames", "currentframe", "__torch_dispatch__", "__torch_function__",
     "__globals__", "__builtins__", "__code__", "__subclasses__", "__dict__", "f_globals", "f_back", "getsource",
     "getsourcelines", "get_source", "FunctionType", "CodeType",
 }  # fmt: skip
-OF_A_TEXT = (
-    "exec(",
-    "eval(",
-    "compile(",
-    "__import__(",
-    ".getsource",
-    ".get_source",
-    "import importlib",
-    ".FunctionType",
-)
+OF_A_TEXT = (  # ways by which a text becomes code
+    "exec(", "eval(", "compile(", "__import__(", "import importlib", ".getsource", ".get_source", ".FunctionType",
+    "from importlib", "from inspect import get", "from types import",
+)  # fmt: skip
 LIBRARIES = ("torch", "triton")
 TENSORS = {"torch.Tensor", "torch.nn.Parameter"}  # one of another kind computes as it likes, within any operator
 SETTINGS = "torch.backends."  # may be set: they reach nobody else
@@ -94,8 +88,8 @@ def _way(node: ast.AST, names: dict[str, str]) -> str:
         case ast.Import(names=aliases):
             return next((f"import {alias.name}" for alias in aliases if _is_elsewhere(alias.name)), "")
         case ast.ImportFrom(module=str(origin), names=aliases, level=0):
-            found = (f"{origin}.{alias.name}" for alias in aliases)
-            return next((f"from {origin} import {one.rpartition('.')[2]}" for one in found if _is_elsewhere(one)), "")
+            found = (one.name for one in aliases if one.name in METHODS or _is_elsewhere(f"{origin}.{one.name}"))
+            return next((f"from {origin} import {name}" for name in found), "")
         case ast.ClassDef(name=name, bases=bases) if any(_whole(base, names) in TENSORS for base in bases):
             return f"class {name}, a kind of tensor"
         case ast.Call(func=ast.Name(id=name)) if name in RUNNING:

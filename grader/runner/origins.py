@@ -20,7 +20,6 @@ FILLS = {  # operators that take a number of Python's; lift_fresh is in torch.te
 }  # fmt: skip
 FEW_NUMBERS = 16  # that a check writes into tensors one by one
 PLAIN = (torch.Tensor, torch.nn.Parameter)
-KINDS = ("read", "answer", "numbers", "interpreter")
 
 
 class Origins:
@@ -76,7 +75,7 @@ class Origins:
         return self.contents.get(start) == content(start, count)
 
     def find(self, kind: str) -> None:
-        """Note one of KINDS, with the line from which it came."""
+        """Note one of the kinds of `Unseen` in grader/judge/replies.py, with the line from which it came."""
         if kind not in self.found:
             self.found[kind] = loading.line_in(self.folder)
 

@@ -505,6 +505,40 @@ def test_a_text_that_becomes_code_in_a_training_is_looked_at(grade, tmp_path):
     assert check.review.evidence.startswith("exec(...), line ")
 
 
+@pytest.mark.parametrize(
+    ("source", "what"),
+    [
+        ("from os import getpid, fork", "from os import fork"),
+        ("from sys import modules as m", "from sys import modules"),
+        ("import torch as t\n\nt._C._jit_pass_inline", "torch._C._jit_pass_inline"),
+        ("from torch import _refs", "from torch import _refs"),
+        ("import triton.language as tl\n\ntl.load = None", "triton.language.load = ..."),
+        ("import torch\n\ngetattr(torch, 'soft' + 'max')", "getattr(...)"),
+        ("import concurrent.futures", "import concurrent.futures"),
+        ("def f():\n    return eval('1')", "eval(...)"),
+    ],
+)
+def test_what_leads_around_the_watch_is_read_in_the_source(source, what, tmp_path):
+    (tmp_path / "gelu.py").write_text(source + "\n")
+    assert what in [way.what for way in ways_around(tmp_path, "gelu")]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import os\n\nprint(os.environ, os.path)",
+        "import torch\n\ntorch.backends.cuda.matmul.allow_tf32 = False\nhasattr(torch, 'compile')",
+        "class Tiles(dict):\n    pass\n\n\ndef thread(stream):\n    'exec, eval, fork'\n    return stream",
+        "import torch\n\n\nclass F(torch.autograd.Function):\n    pass\n\n\nstream = torch.cuda.Stream\nx = 1",
+        "from dataclasses import dataclass\nfrom functools import lru_cache\nimport math, sys, warnings",
+        "import numpy as np\n\nSCALE = np.sqrt(2 / np.pi)",
+    ],
+)
+def test_ordinary_code_leads_nowhere(source, tmp_path):
+    (tmp_path / "gelu.py").write_text(source + "\n")
+    assert not list(ways_around(tmp_path, "gelu"))
+
+
 def test_attention_in_pytorch_is_allowed_where_it_is_asked_for():
     arithmetic = ran("bmm", "exp", "amax")
     assert borrowed("flash_attention", {"attention_tiled"}, arithmetic, launches=0) is None

@@ -286,7 +286,8 @@ BORROWED = {
         "PyTorch's own matmul ran", "",
     ),
     "products and sums": (
-        "matmul.sizes", "def matmul(a, b, activation=None):\n    return (a[:, :, None] * b[None]).sum(1)",
+        "matmul.sizes", "def matmul(a, b, activation=None):\n"
+        "    return (a.float()[:, :, None] * b.float()[None]).sum(1).to(a.dtype)",
         "no Triton kernel was launched", "mul",
     ),
     "integers": (

@@ -28,10 +28,11 @@ from .conftest import ROOT, seen_inside
 
 LookAround = Callable[[str], Any]
 # Lines of code, with what is written in comments and docstrings aside. One sitting each: what is imported beside
-# a kernel; what a check of several ranks has besides; and what the clock has.
+# a kernel; how that is watched; what a check of several ranks has besides; and what the clock has.
 SITTINGS = {
-    "kernels": (670, {"__main__", "loading", "operators", "probe", "protocol", "tensors", "verbs", "watch"}),
-    "ranks": (360, {"scenario", "group", "networks"}),
+    "kernels": (500, {"__main__", "loading", "probe", "protocol", "tensors", "verbs"}),
+    "watching": (320, {"operators", "origins", "watch"}),
+    "ranks": (380, {"scenario", "group", "networks"}),
     "clock": (140, {"timing", "blocks", "estimate"}),
 }
 HAVE_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef)
@@ -245,14 +246,14 @@ def test_a_second_watch_takes_the_place_of_the_first(tmp_path: Path) -> None:
     program = f"""
     import sys
     sys.path.insert(0, {str(RUNNER_FOLDER)!r})
-    import torch, triton, watch
+    import origins, torch, triton, watch
     import triton.language as tl
 
     @triton.jit
     def kernel(x):
         tl.load(x + 1000)
 
-    watches = [watch.Watch(lambda: None) for _ in range(2)]
+    watches = [watch.Watch(lambda: None, origins.Origins()) for _ in range(2)]
     for one in watches:
         one.install()
     kernel[(1,)](torch.zeros(1))

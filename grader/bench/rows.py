@@ -81,8 +81,7 @@ class Session:
         """Measure one shape: a scored one, or one of a ladder, which takes fewer samples."""
         entry, shape = self._entry(check), shape_of(check, work, size)
         try:
-            fine_s = None if size is None else max(FINE_S, TIMES_LAUNCHING * least_s) if size else math.inf
-            times = self.meter.beside(work, entry, fine_s)
+            times = self.meter.beside(work, entry, fine_from_s(size, least_s))
             others = {
                 Baseline(name): self.meter.alone_s(work, entry, name)
                 for name in work.libraries if name != entry.baseline
@@ -165,6 +164,13 @@ def rate_of(work: Work, time_s: float) -> tuple[float, Unit]:
 def launching_s(tiny: Row) -> float:
     """Seconds below which a call's time is that of launching it, by that of a tiny shape where there is one."""
     return TIMES_TINY * tiny.time_s if isinstance(tiny, Timed) else LAUNCHING_S
+
+
+def fine_from_s(size: int | None, least_s: float) -> float | None:
+    """Seconds from which a call's time has to settle: always for a scored shape, never for the tiny one of size 0."""
+    if size is None:
+        return None
+    return max(FINE_S, TIMES_LAUNCHING * least_s) if size else math.inf
 
 
 def work_of(problem: str, name: str) -> Work:

@@ -23,7 +23,7 @@ INSIDE = {  # of PyTorch and Triton, beside names that begin with an underscore
     "torch.library", "torch.multiprocessing", "torch.utils.cpp_extension", "torch.utils.dlpack", "torch.jit",
     "torch.overrides", "torch.package", "torch.fx", "torch.func", "torch.compiler", "torch.distributed", "torch.hub",
     "triton.runtime.interpreter", "triton.runtime.jit", "triton.runtime.driver.set_active", "triton.backends",
-    "triton.compiler", "triton.experimental.gluon.language._core",
+    "triton.compiler",
 }  # fmt: skip
 RUNNING = {"exec", "eval", "compile", "__import__", "globals", "vars", "locals"}  # text as code, names as text
 METHODS = {  # names of others' functions and attributes

@@ -547,6 +547,23 @@ def test_a_server_cannot_be_treated_otherwise(bad: Bad, changing: str) -> None:
     assert bad.servers.ready() is server
 
 
+@unconfined_only
+@pytest.mark.parametrize(
+    "changing",
+    [
+        "os.setpriority(os.PRIO_PROCESS, os.getppid(), 19)",
+        "os.sched_setaffinity(os.getppid(), {min(os.sched_getaffinity(0))})",
+        "os.sched_setscheduler(os.getppid(), os.SCHED_IDLE, os.sched_param(0))",
+        "import resource\nresource.prlimit(os.getppid(), resource.RLIMIT_NOFILE, (8, 8))",
+    ],
+    ids=["nice", "processors", "class", "limits"],
+)
+def test_a_server_that_is_treated_otherwise_is_replaced(bad: Bad, changing: str) -> None:
+    server = bad.servers.ready()
+    assert bad.grade(calling(changing)).verdict is Verdict.PASS
+    assert bad.servers.ready() is not server
+
+
 @confined_only
 @pytest.mark.parametrize(
     "spoiling",
